@@ -1,0 +1,64 @@
+# Every task of kvescrow. Each one sets up .venv first, so a fresh clone needs Python 3.11 or newer and make.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+FOLDERS := spec reference checks gpu_harness
+PACKAGES := $(FOLDERS:%=kvescrow.%)
+# Folders are listed with their files, so that a deleted file is noticed too.
+SOURCES := $(shell find $(FOLDERS) -name __pycache__ -prune -o -print)
+PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
+
+.PHONY: help venv verify test lint docs bench clean
+.DEFAULT_GOAL := help
+
+help: ## list these tasks
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@echo
+	@echo "Examples:"
+	@echo "  make verify                        # prove, search, fuzz and check on small sizes"
+	@echo "  make test PYTEST='-k ledger -x'    # some tests, stop at the first failure"
+	@echo "  make venv PYTHON=python3.12        # another Python"
+	@echo "  $(BIN)/kvescrow --help             # the command line itself"
+
+venv: $(INSTALLED) ## set up .venv with kvescrow and every tool (minutes once, then seconds)
+
+verify: $(INSTALLED) ## check specification, reference and harness on small sizes; one verdict table
+	$(BIN)/kvescrow verify
+
+test: $(INSTALLED) ## run the tests against the installed wheel
+	$(BIN)/python -m pytest -n 2 $(PYTEST)
+
+lint: $(INSTALLED) ## style, types, import rules, and generated documents that are current
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy $(PACKAGES:%=-p %)
+	$(BIN)/python -m pytest -q tests/test_import_rules.py
+	$(BIN)/kvescrow render --check
+
+docs: $(INSTALLED) ## write the generated documents
+	$(BIN)/kvescrow render
+
+bench: $(INSTALLED) ## measure the reference and the checks on this machine
+	$(BIN)/kvescrow bench
+
+clean: ## remove .venv and everything that the tools left
+	rm -rf $(VENV) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "kvescrow needs Python 3.11 or newer: make PYTHON=python3.11")'
+	@echo "Creating $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+
+# The wheel is what users get, so it is what is tested: no editable install. The last install finds everything there
+# unless a dependency or a pin has changed.
+$(INSTALLED): pyproject.toml constraints.txt LICENSE NOTICE README.md $(SOURCES) | $(BIN)/python
+	@echo "Building the wheel"
+	@rm -rf build/wheel
+	@$(PIP) wheel --no-deps --wheel-dir build/wheel .
+	@$(PIP) install --no-deps --force-reinstall build/wheel/*.whl
+	@echo "Installing dependencies (the first time takes minutes)"
+	@$(PIP) install --constraint constraints.txt "kvescrow[dev,targets]"
+	@touch $@
