@@ -20,9 +20,9 @@ help: ## list these tasks
 	@echo "  make verify                        # prove, search, fuzz and check on small sizes"
 	@echo "  make test PYTEST='-k ledger -x'    # some tests, stop at the first failure"
 	@echo "  make venv PYTHON=python3.12        # another Python"
-	@echo "  $(BIN)/kvescrow --help             # the command line itself"
+	@echo "  $(BIN)/kvescrow --help          # the command line itself"
 
-venv: $(INSTALLED) ## set up .venv with kvescrow and every tool (minutes once, then seconds)
+venv: $(INSTALLED) ## set up .venv with kvescrow and every tool (a minute or more once, then seconds)
 
 verify: $(INSTALLED) ## check specification, reference and harness on small sizes; one verdict table
 	$(BIN)/kvescrow verify
@@ -59,6 +59,6 @@ $(INSTALLED): pyproject.toml constraints.txt LICENSE NOTICE README.md $(SOURCES)
 	@rm -rf build/wheel
 	@$(PIP) wheel --no-deps --wheel-dir build/wheel .
 	@$(PIP) install --no-deps --force-reinstall build/wheel/*.whl
-	@echo "Installing dependencies (the first time takes minutes)"
+	@echo "Installing what it needs (a minute or more the first time)"
 	@$(PIP) install --constraint constraints.txt "kvescrow[dev,targets]"
 	@touch $@
