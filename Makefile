@@ -50,7 +50,7 @@ clean: ## remove .venv and everything that the tools left
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "kvescrow needs Python 3.11 or newer: make PYTHON=python3.11")'
 	@echo "Creating $(VENV)"
-	@$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
 # The wheel is what users get, so it is what is tested: no editable install. The last install finds everything there
 # unless a dependency or a pin has changed.
