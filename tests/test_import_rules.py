@@ -9,6 +9,7 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -178,6 +179,21 @@ def test_a_forbidden_import_is_found(module: str, source: str, forbidden: str) -
 )
 def test_a_granted_import_is_let_through(module: str, source: str) -> None:
     assert violations(module, source) == []
+
+
+def test_the_declared_requirements_are_the_imported_libraries(repository: Path) -> None:
+    """An import without a requirement breaks a user's install; a requirement without an import burdens it."""
+    project = tomllib.loads((repository / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = {name: lines for name, lines in project["optional-dependencies"].items() if name != "dev"}
+    requirements = [*project["dependencies"], *(line for lines in extras.values() for line in lines)]
+    imported = {
+        candidates[0].partition(".")[0]
+        for path in modules(repository)
+        for _, candidates in imports(ast.parse((repository / path).read_text("utf-8")))
+    }
+    assert {re.split(r"[<>=]", line)[0].replace("z3-solver", "z3") for line in requirements} == (
+        imported - sys.stdlib_module_names - {"kvescrow"}
+    )
 
 
 def loaded_by(module: str, names: tuple[str, ...]) -> list[str]:
