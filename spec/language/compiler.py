@@ -1,0 +1,77 @@
+"""The same meaning as plain Python source, for long runs; tests check it against the interpreter cell by cell."""
+
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import cast
+
+from kvescrow.spec.language.expressions import (
+    TRUE,
+    Binary,
+    Expression,
+    Field,
+    IfElse,
+    Literal,
+    Not,
+)
+from kvescrow.spec.language.interpreter import Changes, Fired, Record, View
+from kvescrow.spec.language.table import Row, Table, effects_of
+
+Cell = Callable[[View, Record], tuple[int, Changes]]
+
+
+class CompiledTable:
+    """A table whose cells are Python functions. Call `fire` as `interpreter.fire`, without the table."""
+
+    def __init__(self, table: Table) -> None:
+        """Compile every cell of `table`."""
+        self.table = table
+        self._rows: Mapping[tuple[Enum, str], tuple[Row, ...]] = table.cells
+        self._cells = {cell: _compile(table, cell, rows) for cell, rows in table.cells.items()}
+
+    def fire(self, view: View, event: str, parameters: Record) -> Fired:
+        """Return what the table does on `event` in `view`."""
+        cell = (cast(Enum, view[self.table.moves.name]["state"]), event)
+        index, changes = self._cells[cell](view, parameters)
+        return Fired(self._rows[cell][index], changes)
+
+
+def _compile(table: Table, cell: tuple[Enum, str], rows: tuple[Row, ...]) -> Cell:
+    constants: dict[str, object] = {}
+    lines = ["def decide(view, event):"]
+    for index, row in enumerate(rows):
+        effects = ", ".join(
+            f"{effect.target.path!r}: {_source(effect.value, constants)}" for effect in effects_of(table, row)
+        )
+        outcome = f"return {index}, {{{effects}}}"
+        if row.when is TRUE:
+            lines.append(f"    {outcome}")
+            break
+        lines.append(f"    if {_source(row.when, constants)}: {outcome}")
+    else:
+        lines.append(
+            f"    raise ValueError('table {table.name}: no row fires for {cell[1]} in {cell[0].name}')"
+        )
+    exec("\n".join(lines), constants)
+    return cast(Cell, constants["decide"])
+
+
+def _source(expression: Expression, constants: dict[str, object]) -> str:
+    match expression:
+        case Literal(value) if isinstance(value, Enum):
+            name = f"{type(value).__name__}_{value.name}"
+            constants[name] = value
+            return name
+        case Literal(value):
+            return repr(value)
+        case Field("event", name):
+            return f"event[{name!r}]"
+        case Field(entity, name):
+            return f"view[{entity!r}][{name!r}]"
+        case Not(operand):
+            return f"(not {_source(operand, constants)})"
+        case IfElse(condition, yes, no):
+            parts = (_source(part, constants) for part in (yes, condition, no))
+            return "({} if {} else {})".format(*parts)
+        case Binary(operator, left, right):
+            return f"({_source(left, constants)} {operator} {_source(right, constants)})"
+    raise ValueError(f"`{expression}` cannot be compiled: it reads an older state")

@@ -1,0 +1,1 @@
+"""The transition tables and decision tables. One table is read by everything."""
