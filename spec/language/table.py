@@ -1,8 +1,8 @@
 """Rows, invariants, and the table that holds them, checked when it is built.
 
-A table moves one entity. Rows of one event are read in order and the first that fires decides; so every (state,
-event) cell must have a row, and a refusing row has no effect. Whatever is wrong in a table is raised at import as
-a `TableError` that names the row.
+A table moves one entity. Rows of one event are read in order and the first that fires decides; so every
+(state, event) cell must have a row, and a refusing row has no effect. Whatever is wrong in a table is raised
+at import as a `TableError` that names the row.
 """
 
 import re
@@ -138,6 +138,24 @@ class Ghost:
     note: str
 
 
+@frozen(eq=False)
+class NonInterference:
+    """Two runs of `event` that one caller cannot tell apart get the same answer (SCO-4).
+
+    Take any two views, each with the invariants and assumptions, and the same event parameters. Where they
+    agree as `same` and `same_when` say, the replies agree, and so do the values of `same` after the step.
+    """
+
+    name: str
+    event: str
+    same: tuple[Expression, ...]
+    """Equal in both runs: what the caller may see in any case."""
+    same_when: tuple[tuple[Expression, tuple[Expression, ...]], ...]
+    """(condition, expressions): where the condition holds in either run, both agree on the expressions."""
+    cites: tuple[str, ...]
+    note: str
+
+
 @define(eq=False, slots=False)
 class Table:
     """A transition table. Building it checks it; afterwards it is read-only by convention of its users."""
@@ -158,6 +176,7 @@ class Table:
     assumptions: tuple[Assumption, ...] = ()
     sometimes: tuple[Sometimes, ...] = ()
     ghosts: tuple[Ghost, ...] = field(default=())
+    non_interference: tuple[NonInterference, ...] = ()
 
     def __attrs_post_init__(self) -> None:
         """Refuse a table that is incomplete or badly typed."""
@@ -239,7 +258,14 @@ def _check_names(table: Table) -> None:
     for kind, names in (
         ("row", [row.id for row in table.rows]),
         ("event", [event.name for event in table.events]),
-        ("invariant or rule", [p.name for p in (*table.invariants, *table.rules)]),
+        (
+            "invariant or rule",
+            [
+                *(invariant.name for invariant in table.invariants),
+                *(rule.name for rule in table.rules),
+                *(promise.name for promise in table.non_interference),
+            ],
+        ),
         ("entity", [entity.name for entity in table.entities]),
     ):
         doubled = sorted({name for name in names if names.count(name) > 1})
@@ -343,8 +369,23 @@ def _check_properties(table: Table) -> None:
                 _named(prop.name, table, prop.holds, table.event(name))
         for ghost in table.ghosts:
             check_expression(table, ghost.update, None, type_of(ghost.target), two_states=True)
+        for promise in table.non_interference:
+            _check_non_interference(table, promise)
     except ExpressionError as error:
         raise TableError(f"table {table.name}: {error}") from error
+
+
+def _check_non_interference(table: Table, promise: NonInterference) -> None:
+    if promise.event not in {event.name for event in table.events}:
+        raise ExpressionError(f"{promise.name}: unknown event `{promise.event}`")
+    event = table.event(promise.event)
+    try:
+        for visible in (*promise.same, *(part for _, parts in promise.same_when for part in parts)):
+            check_expression(table, visible, event, type_of(visible))
+        for condition, _ in promise.same_when:
+            check_expression(table, condition, event, Kind.BOOLEAN)
+    except ExpressionError as error:
+        raise ExpressionError(f"{promise.name}: {error}") from error
 
 
 def _named(name: str, table: Table, holds: Expression, event: Event | None) -> None:
