@@ -1,4 +1,6 @@
-"""A paged-KV decoder on a GPU or a CPU, run under the reference's control and watched physically.
+"""A paged-KV decoder on cuda or cpu, and the physical evidence that its memory was used as the tables say.
 
-May import `kvescrow.spec`, `kvescrow.reference`, `kvescrow.checks.monitor` and torch.
+The device half is `model`, `arithmetic`, `pages`, `plan`, `decoder` (what runs), `oracle`, `probe` (what it
+is compared with), `device`, `tickets` (streams, events, launches) and `evidence` (what was seen).
+Requirements CON-1 to CON-3.
 """

@@ -1,0 +1,158 @@
+"""The decoder's arithmetic, arranged so that a row's bits do not depend on what else is in the batch.
+
+A library picks its kernel by the sizes of a product, and another kernel has another order of summation. So
+every product here is done at sizes that do not vary with the batch in a way that matters on the device: a
+`Recipe` says which. Rows are padded, attention is split into blocks of fixed length that are combined in
+order, operands are contiguous, and no fused multiply-add is used on a path whose vector tail would round
+differently.
+"""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from attrs import frozen
+
+from kvescrow.gpu_harness.model import LayerWeights, ModelShape, ModelWeights
+
+ATTENTION_BLOCK = 64
+"""Tokens per attention block: the split of the sum over the context, fixed for every row and every length."""
+
+
+@frozen
+class Recipe:
+    """Sizes at which products are done.
+
+    `least_rows`: products have at least this many rows; below it MKL uses kernels with other bits.
+    `row_bucket`, `query_tile`, `item_bucket`: if set, row work is done in buckets of exactly so many rows,
+    queries of one request are attended in tiles of exactly so many tokens, attention blocks in buckets of
+    exactly so many (block, KV head) items; if None, any size above `least_rows` has the same bits on this
+    device.
+    """
+
+    name: str
+    least_rows: int
+    row_bucket: int | None = None
+    query_tile: int | None = None
+    item_bucket: int | None = None
+
+    def padded_rows(self, rows: int) -> int:
+        """Rows after padding."""
+        if self.row_bucket is None:
+            return max(rows, self.least_rows)
+        return -(-rows // self.row_bucket) * self.row_bucket
+
+
+ANY_SIZE = Recipe("any size from 4 rows", least_rows=4)
+FIXED_SIZE = Recipe("fixed buckets of 64 rows", least_rows=16, row_bucket=64, query_tile=8, item_bucket=128)
+
+
+def in_buckets(
+    work: Callable[..., tuple[torch.Tensor, ...]], bucket: int | None, *inputs: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
+    """Apply row-wise `work` to buckets of rows and join its results; one call if `bucket` is None.
+
+    The last bucket is padded with zeros and its padding is cut off again.
+    """
+    rows = inputs[0].shape[0]
+    if bucket is None or rows == bucket:
+        return work(*inputs)
+    missing = -rows % bucket
+    padded = [torch.cat([x, x.new_zeros(missing, *x.shape[1:])]) if missing else x for x in inputs]
+    parts = [work(*part) for part in zip(*(torch.split(x, bucket) for x in padded), strict=True)]
+    return tuple(torch.cat(column)[:rows] for column in zip(*parts, strict=True))
+
+
+def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    """x / rms(x) * weight over the last axis, computed in fp32."""
+    wide = x.float()
+    scale = torch.rsqrt((wide * wide).mean(-1, keepdim=True) + eps)
+    return (wide * scale).to(x.dtype) * weight
+
+
+def rope_table(shape: ModelShape, positions: int, device: torch.device) -> torch.Tensor:
+    """cos and sin, [positions, 2, head_size / 2] fp32, from fp64 so that every reader rounds the same
+    number.
+    """
+    exponents = torch.arange(0, shape.head_size, 2, dtype=torch.float64) / shape.head_size
+    angles = torch.arange(positions, dtype=torch.float64)[:, None] / shape.rope_theta**exponents
+    return torch.stack([angles.cos(), angles.sin()], dim=1).float().to(device)
+
+
+def rotate(x: torch.Tensor, turns: torch.Tensor) -> torch.Tensor:
+    """Rotary positions for x [rows, heads, head_size] in pairs (i, i + head_size / 2); `turns` as
+    `rope_table`.
+    """
+    first, second = x.float().chunk(2, dim=-1)
+    cos, sin = turns[:, :1], turns[:, 1:]
+    return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1).to(x.dtype)
+
+
+def _adapted(
+    x: torch.Tensor, weight: torch.Tensor, inward: torch.Tensor, outward: torch.Tensor
+) -> torch.Tensor:
+    projected = F.linear(x, weight)
+    strength = (x.float() * inward.float()).sum(-1, keepdim=True)
+    return projected + (strength * outward.float()).to(x.dtype)
+
+
+def project_qkv(
+    shape: ModelShape,
+    layer: LayerWeights,
+    x: torch.Tensor,
+    turns: torch.Tensor,
+    scopes: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Rotated q [rows, heads, head_size], rotated k and plain v [rows, kv_heads, head_size] of x [rows,
+    hidden].
+    """
+    rows = x.shape[0]
+    normed = rms_norm(x, layer.input_norm, shape.norm_eps)
+    q = F.linear(normed, layer.query).view(rows, shape.heads, shape.head_size)
+    k = _adapted(normed, layer.key, layer.key_adapter_in[scopes], layer.key_adapter_out[scopes])
+    v = _adapted(normed, layer.value, layer.value_adapter_in[scopes], layer.value_adapter_out[scopes])
+    k, v = (t.view(rows, shape.kv_heads, shape.head_size) for t in (k, v))
+    return rotate(q, turns), rotate(k, turns), v
+
+
+def finish_layer(
+    shape: ModelShape, layer: LayerWeights, x: torch.Tensor, attended: torch.Tensor
+) -> tuple[torch.Tensor]:
+    """The residual stream after output projection and SwiGLU; x and attended are [rows, hidden], [rows,
+    query width].
+    """
+    x = x + F.linear(attended, layer.output)
+    normed = rms_norm(x, layer.feed_norm, shape.norm_eps)
+    inner = F.silu(F.linear(normed, layer.gate)) * F.linear(normed, layer.up)
+    return (x + F.linear(inner, layer.down),)
+
+
+def logits_of(weights: ModelWeights, x: torch.Tensor) -> tuple[torch.Tensor]:
+    """Logits [rows, vocabulary] of the residual stream [rows, hidden]."""
+    return (F.linear(rms_norm(x, weights.norm, weights.shape.norm_eps), weights.head),)
+
+
+def attend_block(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, visible: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """One block of attention for each item: row maximum, sum of exponentials, unnormalised output.
+
+    q [items, rows, head_size] scaled fp32; k, v [items, ATTENTION_BLOCK, head_size] fp32, v zero wherever
+    nothing is visible (a NaN there would pass through the product with a zero weight); visible [items,
+    rows, ATTENTION_BLOCK] bool.
+    """
+    scores = torch.bmm(q, k.transpose(1, 2)).masked_fill(~visible, -torch.inf)
+    top = scores.amax(-1, keepdim=True)
+    exponentials = torch.exp(scores - top.masked_fill(top == -torch.inf, 0.0))
+    return top, exponentials.sum(-1, keepdim=True), torch.bmm(exponentials, v)
+
+
+def combine_blocks(top: torch.Tensor, total: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
+    """Join the blocks (axis 1, in order) of `attend_block`. Blocks without a visible token add exact zeros.
+    """
+    weights = torch.exp(top - top.amax(1, keepdim=True))
+    total, output = total * weights, output * weights
+    sum_total, sum_output = torch.zeros_like(total[:, 0]), torch.zeros_like(output[:, 0])
+    for block in range(top.shape[1]):
+        sum_total, sum_output = sum_total + total[:, block], sum_output + output[:, block]
+    return sum_output / sum_total

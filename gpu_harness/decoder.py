@@ -1,0 +1,183 @@
+"""One step of a paged-KV decoder: prefill chunks and decode rows in one batch, with the evidence taken on
+the device.
+
+Before the model reads, the stamps of every listed page are compared with what the descriptor expects, and
+16 words of it with poison; when the model has written, the stamps are compared again, so that reuse in the
+middle of a step is seen too (CON-1, CON-2).
+"""
+
+from functools import partial
+
+import torch
+from attrs import frozen
+
+from kvescrow.gpu_harness.arithmetic import (
+    ATTENTION_BLOCK,
+    Recipe,
+    attend_block,
+    combine_blocks,
+    finish_layer,
+    in_buckets,
+    logits_of,
+    project_qkv,
+    rope_table,
+)
+from kvescrow.gpu_harness.evidence import Evidence
+from kvescrow.gpu_harness.inspection import Inspection, Inspector, evidence_of
+from kvescrow.gpu_harness.model import ModelWeights
+from kvescrow.gpu_harness.pages import PAGE_LENGTH, PagedMemory
+from kvescrow.gpu_harness.plan import BadBatch, StepBatch, StepPlan, Tile, check_batch, plan_step
+from kvescrow.gpu_harness.streams import Pending, Stream
+
+
+@frozen
+class StepResult:
+    """What a step gave: for each segment in order the sampled token and its logits [segments, vocabulary],
+    on the host.
+    """
+
+    batch: StepBatch
+    tokens: tuple[int, ...]
+    logits: torch.Tensor
+    evidence: Evidence
+
+
+class PagedDecoder:
+    """A model bound to a pool. `positions` bounds the context, `slots` the requests that are known at a
+    time.
+    """
+
+    def __init__(
+        self, weights: ModelWeights, memory: PagedMemory, recipe: Recipe, *, slots: int, positions: int
+    ) -> None:
+        if (weights.shape, weights.dtype) != (memory.shape, memory.dtype):
+            raise BadBatch("weights and pool have different shapes or dtypes")
+        device = memory.device.torch_device
+        self.weights, self.memory, self.recipe = weights, memory, recipe
+        self.slots, self.positions = slots, positions
+        self._turns = rope_table(weights.shape, positions, device)
+        self._sampled = torch.zeros(slots, dtype=torch.int64, device=device)
+        self._inspector = Inspector(memory)
+        if memory.device.is_cuda:
+            torch.cuda.synchronize(device)  # the streams are not ordered after the default stream
+
+    def launch(self, stream: Stream, batch: StepBatch) -> Pending[StepResult]:
+        """Queue one step on `stream`. The result's event is the step's ticket. Raises BadBatch,
+        StreamFailed.
+        """
+        self._check(batch)
+        device = self.memory.device
+
+        def work() -> tuple[torch.Tensor, torch.Tensor, Inspection]:
+            plan = plan_step(batch, self.recipe, device.upload)
+            logits, tokens, inspection = self._step(plan, batch.ticket)
+            return device.download(tokens), device.download(logits), inspection.downloaded(device)
+
+        def finish(parts: tuple[torch.Tensor, torch.Tensor, Inspection]) -> StepResult:
+            tokens, logits, inspection = parts
+            return StepResult(batch, tuple(tokens.tolist()), logits, evidence_of(batch, inspection))
+
+        return stream.submit(work).then(finish)
+
+    def _check(self, batch: StepBatch) -> None:
+        check_batch(batch, self.slots)
+        for s in batch.segments:
+            who = f"ticket {batch.ticket}, request {s.request}"
+            if s.end > self.positions:
+                raise BadBatch(f"{who}: position {s.end - 1} is beyond the {self.positions} of this decoder")
+            if not 0 <= s.scope < self.weights.scopes:
+                raise BadBatch(
+                    f"{who}: scope {s.scope} is not one of the {self.weights.scopes} of the weights"
+                )
+            if any(not 0 <= token < self.weights.shape.vocabulary for token in s.tokens or ()):
+                raise BadBatch(f"{who}: a token id is outside the vocabulary")
+
+    @torch.inference_mode()
+    def _step(self, plan: StepPlan, ticket: int) -> tuple[torch.Tensor, torch.Tensor, Inspection]:
+        before = self._inspector.before(plan.listing, ticket)
+        x = self._forward(plan)
+        (logits,) = in_buckets(
+            partial(logits_of, self.weights), self.recipe.row_bucket, self._padded(x, plan)
+        )
+        logits = logits[: plan.last_rows.shape[0]]
+        tokens = logits.argmax(-1)
+        self._sampled[plan.slots] = tokens
+        return logits, tokens, self._inspector.after(plan.listing, before, logits)
+
+    def _padded(self, x: torch.Tensor, plan: StepPlan) -> torch.Tensor:
+        """The last row of each segment, padded to a size that the recipe allows."""
+        last = x[plan.last_rows]
+        missing = self.recipe.padded_rows(last.shape[0]) - last.shape[0]
+        return torch.cat([last, last.new_zeros(missing, last.shape[1])]) if missing else last
+
+    def _forward(self, plan: StepPlan) -> torch.Tensor:
+        """The residual stream [rows, hidden] after all layers; K and V of the rows are written to the pool.
+        """
+        shape, bucket = self.weights.shape, self.recipe.row_bucket
+        tokens = plan.tokens.clone()
+        tokens[plan.fed_rows] = self._sampled[plan.fed_slots]
+        x = self.weights.embedding[tokens]
+        turns = self._turns[plan.positions]
+        for layer, pages in zip(self.weights.layers, self.memory.kv, strict=True):
+            q, k, v = in_buckets(partial(project_qkv, shape, layer), bucket, x, turns, plan.scopes)
+            pages[plan.write_pages, 0, plan.write_slots] = k
+            pages[plan.write_pages, 1, plan.write_slots] = v
+            attended = torch.zeros(plan.rows, shape.query_width, dtype=x.dtype, device=x.device)
+            for tile in plan.tiles:
+                attended[tile.rows] = self._attend(q, pages, tile)
+            (x,) = in_buckets(partial(finish_layer, shape, layer), bucket, x, attended)
+        return x
+
+    def _attend(self, q: torch.Tensor, pages: torch.Tensor, tile: Tile) -> torch.Tensor:
+        """Attention of a tile's queries, [used rows, query width]. `pages` is one layer of the pool."""
+        shape = self.weights.shape
+        blocks = tile.table.shape[1] * PAGE_LENGTH // ATTENTION_BLOCK
+        queries = self._tile_queries(q, tile)
+        rows = queries.shape[2]
+        items = (tile.count, blocks, shape.kv_heads)
+        keys, values = _gather(pages, tile, blocks)
+        places = torch.arange(blocks * ATTENTION_BLOCK, device=q.device).view(1, blocks, 1, ATTENTION_BLOCK)
+        beyond = (places >= tile.ends.view(-1, 1, 1, 1)).unsqueeze(-1)
+        values = values.masked_fill(beyond, 0.0)
+        visible = self._row_positions(tile, rows)[:, None, :, None] >= places
+        top, total, output = in_buckets(
+            attend_block,
+            self.recipe.item_bucket,
+            queries[:, None].expand(*items, -1, -1).reshape(-1, rows, shape.head_size),
+            keys.reshape(-1, ATTENTION_BLOCK, shape.head_size),
+            values.reshape(-1, ATTENTION_BLOCK, shape.head_size),
+            visible[:, :, None].expand(*items, -1, -1).reshape(-1, rows, ATTENTION_BLOCK),
+        )
+        joined = combine_blocks(*(part.view(*items, rows, -1) for part in (top, total, output)))
+        real = joined[:, :, : tile.size * shape.group].reshape(
+            tile.count, shape.kv_heads, tile.size, shape.group, shape.head_size
+        )
+        flat = real.transpose(1, 2).reshape(tile.count * tile.size, shape.query_width)
+        return flat[tile.places].to(q.dtype)
+
+    def _tile_queries(self, q: torch.Tensor, tile: Tile) -> torch.Tensor:
+        """Scaled fp32 queries [tiles, kv_heads, rows, head_size]; rows are (token, head of the group), then
+        padding.
+        """
+        shape = self.weights.shape
+        flat = q.new_zeros(tile.count * tile.size, shape.heads, shape.head_size, dtype=torch.float32)
+        flat[tile.places] = q[tile.rows].float() * shape.head_size**-0.5
+        split = flat.view(tile.count, tile.size, shape.kv_heads, shape.group, shape.head_size).transpose(1, 2)
+        rows = split.reshape(tile.count, shape.kv_heads, tile.size * shape.group, shape.head_size)
+        missing = max(self.recipe.least_rows - rows.shape[2], 0)
+        return torch.nn.functional.pad(rows, (0, 0, 0, missing)) if missing else rows
+
+    def _row_positions(self, tile: Tile, rows: int) -> torch.Tensor:
+        """Position of each query row, [tiles, rows]; padding rows are at position 0, which sees one token."""
+        positions = tile.positions.repeat_interleave(self.weights.shape.group, dim=1)
+        return torch.nn.functional.pad(positions, (0, rows - positions.shape[1]))
+
+
+def _gather(pages: torch.Tensor, tile: Tile, blocks: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """fp32 K and V of a tile's context, each [tiles, blocks, kv_heads, ATTENTION_BLOCK, head_size]."""
+    gathered = pages[tile.table]
+    kv_heads, head_size = gathered.shape[-2:]
+    split = gathered.view(tile.count, blocks, -1, 2, PAGE_LENGTH, kv_heads, head_size)
+    k, v = split.permute(3, 0, 1, 5, 2, 4, 6).float().unbind(0)
+    size = (tile.count, blocks, kv_heads, ATTENTION_BLOCK, head_size)
+    return k.reshape(size), v.reshape(size)

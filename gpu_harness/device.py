@@ -1,0 +1,116 @@
+"""A torch device with its streams, and the process settings that exact arithmetic needs on it."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from kvescrow.gpu_harness.streams import WAIT_LIMIT_MICROSECONDS, Gate, HardwareAbsent, Stream
+from kvescrow.gpu_harness.streams_cpu import cpu_gate, cpu_stream
+from kvescrow.gpu_harness.streams_cuda import cuda_gate, cuda_stream
+
+CUDA_GATE_MICROSECONDS = 100_000
+"""A gate on cuda closes its window by itself after this time, unless told otherwise."""
+
+
+class Device:
+    """A torch device with its compute streams. Open it with `open_device`."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.torch_device = torch.device(name)
+        self._streams: list[Stream] = []
+        self.prefill = self.stream("prefill")
+        self.decode = self.stream("decode")
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether the streams are CUDA streams."""
+        return self.torch_device.type == "cuda"
+
+    def stream(self, name: str) -> Stream:
+        """One more stream, closed with the device."""
+        stream = cuda_stream(name, self.torch_device) if self.is_cuda else cpu_stream(name)
+        self._streams.append(stream)
+        return stream
+
+    def gate(self, microseconds: int | None = None) -> Gate:
+        """A gate that holds at most `microseconds` (default: a minute on cpu, 0.1 s on cuda)."""
+        if self.is_cuda:
+            return cuda_gate(CUDA_GATE_MICROSECONDS if microseconds is None else microseconds)
+        return cpu_gate(WAIT_LIMIT_MICROSECONDS if microseconds is None else microseconds)
+
+    def upload(self, host: torch.Tensor) -> torch.Tensor:
+        """Copy a host tensor to the device, ordered on the current stream."""
+        if not self.is_cuda:
+            return host
+        return host.pin_memory().to(self.torch_device, non_blocking=True)
+
+    def download(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Copy to host memory, ordered on the current stream; valid once an event recorded after it is
+        done.
+        """
+        if not self.is_cuda:
+            return tensor.clone()
+        host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+        host.copy_(tensor, non_blocking=True)
+        return host
+
+    def synchronize(self) -> None:
+        """Block the host until all streams are idle. Raises StreamFailed, DeviceTimeout."""
+        for stream in self._streams:
+            stream.synchronize()
+
+    def close(self) -> None:
+        """Wait (bounded) for the work in flight and stop all streams."""
+        for stream in self._streams:
+            stream.close()
+
+
+@contextmanager
+def open_device(name: str) -> Iterator[Device]:
+    """A device with the settings that exact arithmetic needs, restored afterwards.
+
+    `name` is "cpu", "cuda" or "cuda:N". On cpu one thread is pinned, since the split of a product over
+    threads changes its bits; on cuda reduced-precision reductions and TF32 are off. Raises HardwareAbsent.
+    """
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise HardwareAbsent("no CUDA device is available to torch on this machine; use --device cpu")
+    settings = _cuda_settings() if name.startswith("cuda") else _pinned_thread()
+    with settings:
+        device = Device(name)
+        try:
+            yield device
+        finally:
+            device.close()
+
+
+@contextmanager
+def _pinned_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+@contextmanager
+def _cuda_settings() -> Iterator[None]:
+    # Read by cuBLAS when its handle is made; a fixed workspace keeps the choice of algorithm fixed as well.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":16:8")
+    os.environ.setdefault("CUBLASLT_WORKSPACE_SIZE", "1")
+    matmul = torch.backends.cuda.matmul
+    names = ("allow_tf32", "allow_bf16_reduced_precision_reduction", "allow_fp16_reduced_precision_reduction")
+    before = {name: getattr(matmul, name) for name in names}
+    library = torch.backends.cuda.preferred_blas_library()
+    for name in names:
+        setattr(matmul, name, False)
+    torch.backends.cuda.preferred_blas_library("cublaslt")
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(matmul, name, value)
+        torch.backends.cuda.preferred_blas_library(library)

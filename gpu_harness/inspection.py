@@ -1,0 +1,134 @@
+"""The evidence that a step takes of itself: computed on the device, turned into findings on the host."""
+
+from collections.abc import Iterator
+
+import torch
+from attrs import evolve, frozen
+
+from kvescrow.gpu_harness.device import Device
+from kvescrow.gpu_harness.evidence import NOTHING, Evidence, EvidenceKind, Finding, from_findings
+from kvescrow.gpu_harness.pages import GENERATION, INDEX, OWNER, PAGE_LENGTH, SCOPE, SHARED_OWNER, PagedMemory
+from kvescrow.gpu_harness.plan import Listing, StepBatch
+
+LISTING_KINDS = (
+    EvidenceKind.GENERATION_MISMATCH,
+    EvidenceKind.OWNER_MISMATCH,
+    EvidenceKind.SCOPE_MISMATCH,
+    EvidenceKind.INDEX_MISMATCH,
+    EvidenceKind.SHARED_PAGE_WRITTEN,
+    EvidenceKind.CANARY_BROKEN,
+    EvidenceKind.POISON_READ,
+)
+"""Kinds that are counted per listed page, in the order of `Inspection.violations`."""
+
+_COLUMN = {
+    EvidenceKind.GENERATION_MISMATCH: GENERATION,
+    EvidenceKind.OWNER_MISMATCH: OWNER,
+    EvidenceKind.SCOPE_MISMATCH: SCOPE,
+    EvidenceKind.INDEX_MISMATCH: INDEX,
+    EvidenceKind.SHARED_PAGE_WRITTEN: OWNER,
+}
+
+_CANARY_STRIDE = 1_000_003
+"""Prime, so that the word looked at moves through all words of a token as tickets go by."""
+
+
+@frozen
+class Inspection:
+    """Raw results. `violations` [listings, kinds] bool, `stamps` [listings, 4] as first found wrong (or as
+    found at the start), `nan_rows` [segments] bool.
+    """
+
+    violations: torch.Tensor
+    stamps: torch.Tensor
+    nan_rows: torch.Tensor
+
+    def downloaded(self, device: Device) -> "Inspection":
+        """The same on the host, valid once an event recorded after it is done."""
+        return evolve(
+            self,
+            violations=device.download(self.violations),
+            stamps=device.download(self.stamps),
+            nan_rows=device.download(self.nan_rows),
+        )
+
+
+class Inspector:
+    """Compares what a step lists with what the pool holds."""
+
+    def __init__(self, memory: PagedMemory) -> None:
+        self._memory = memory
+        self._slots = torch.arange(PAGE_LENGTH, device=memory.device.torch_device)
+
+    def before(self, listing: Listing, ticket: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Violations [listings, kinds] and stamps [listings, 4] before the model reads."""
+        stamps = self._memory.stamps[listing.pages]
+        return torch.cat([_stamp_violations(listing, stamps), self._canaries(listing, ticket)], dim=1), stamps
+
+    def after(
+        self, listing: Listing, before: tuple[torch.Tensor, torch.Tensor], logits: torch.Tensor
+    ) -> Inspection:
+        """The inspection of the whole step: a stamp that is wrong at its start or at its end counts once."""
+        violations, stamps = before
+        later = self._memory.stamps[listing.pages]
+        wrong_later = _stamp_violations(listing, later)
+        count = wrong_later.shape[1]
+        wrong_first = violations[:, :count].any(1, keepdim=True)
+        both = torch.cat([violations[:, :count] | wrong_later, violations[:, count:]], dim=1)
+        return Inspection(both, torch.where(wrong_first, stamps, later), logits.isnan().any(-1))
+
+    def _canaries(self, listing: Listing, ticket: int) -> torch.Tensor:
+        """CANARY_BROKEN and POISON_READ [listings, 2] from one word per token slot, the same word of all
+        slots.
+        """
+        bits = self._memory.bits
+        word = ticket * _CANARY_STRIDE
+        layer, kind = word % bits.shape[0], word // bits.shape[0] % 2
+        head, element = word % bits.shape[4], word % bits.shape[5]
+        words = bits[layer][listing.pages, kind, :, head, element]
+        poisoned = words == self._memory.poison[listing.pages][:, None]
+        filled = self._slots < listing.filled[:, None]
+        return torch.stack([(~poisoned & ~filled).any(1), (poisoned & filled).any(1)], dim=1)
+
+
+def _stamp_violations(listing: Listing, stamps: torch.Tensor) -> torch.Tensor:
+    """The first five of LISTING_KINDS, [listings, 5]."""
+    differs = stamps != listing.expected
+    owner_differs = differs[:, OWNER]
+    shared = stamps[:, OWNER] == SHARED_OWNER
+    return torch.stack(
+        [
+            differs[:, GENERATION],
+            owner_differs & ~shared,
+            differs[:, SCOPE],
+            differs[:, INDEX],
+            owner_differs & shared & listing.written,
+        ],
+        dim=1,
+    )
+
+
+def evidence_of(batch: StepBatch, inspection: Inspection) -> Evidence:
+    """Findings of an inspection whose tensors are on the host."""
+    if not bool(inspection.violations.any()) and not bool(inspection.nan_rows.any()):
+        return NOTHING
+    return from_findings([*_listing_findings(batch, inspection), *_nan_findings(batch, inspection)])
+
+
+def _listing_findings(batch: StepBatch, inspection: Inspection) -> Iterator[Finding]:
+    listed = [(s, index, claim) for s in batch.segments for index, claim in enumerate(s.used_claims)]
+    for row, column in inspection.violations.nonzero().tolist():
+        segment, index, claim = listed[row]
+        kind = LISTING_KINDS[column]
+        expected = (claim.generation, segment.request, segment.scope, index)
+        if kind in _COLUMN:
+            want, got = str(expected[_COLUMN[kind]]), str(int(inspection.stamps[row, _COLUMN[kind]]))
+        else:
+            want, got = ("poison", "data") if kind is EvidenceKind.CANARY_BROKEN else ("data", "poison")
+        yield Finding(kind, claim.page, segment.request, batch.ticket, want, got)
+
+
+def _nan_findings(batch: StepBatch, inspection: Inspection) -> Iterator[Finding]:
+    for segment, is_nan in zip(batch.segments, inspection.nan_rows.tolist(), strict=True):
+        if is_nan:
+            yield Finding(EvidenceKind.NAN_LOGITS, -1, segment.request, batch.ticket, "numbers", "NaN")

@@ -1,0 +1,234 @@
+"""Shapes and weights of a Llama-family decoder: RMSNorm, rotary positions, grouped-query attention, SwiGLU.
+
+Weights are seeded, or read from a checkpoint in the Hugging Face layout (`gpu_harness.checkpoint`). Each
+prefix scope has a small adapter on the key and value projections: with equal weights a hit across scopes
+would not change one bit, and nothing physical could show it (SCO-1). Scope 0 is the base model, whose
+adapter is zero.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from attrs import Attribute, evolve, field, frozen
+
+from kvescrow.spec.vocabulary import UserError
+
+ADAPTER_SCALE = 1e-2
+"""Size of a scope's part of K and V relative to the base model's: far above rounding, far below the signal.
+"""
+
+WIDTH_MULTIPLE = 64
+"""Widths are multiples of this: the scalar tail of a vectorised activation has other bits than its body."""
+
+
+def _positive(_: object, attribute: "Attribute[Any]", value: float) -> None:
+    if value <= 0:
+        raise UserError(f"model shape: {attribute.name} is {value}, and must be positive")
+
+
+@frozen
+class ModelShape:
+    """Sizes of a decoder. `feed_forward` is the inner width of SwiGLU; `tied` shares embedding and output
+    head.
+    """
+
+    layers: int = field(validator=_positive)
+    hidden: int = field(validator=_positive)
+    heads: int = field(validator=_positive)
+    kv_heads: int = field(validator=_positive)
+    head_size: int = field(validator=_positive)
+    feed_forward: int = field(validator=_positive)
+    vocabulary: int = field(validator=_positive)
+    rope_theta: float = field(default=10_000.0, validator=_positive)
+    norm_eps: float = field(default=1e-5, validator=_positive)
+    tied: bool = False
+
+    def __attrs_post_init__(self) -> None:
+        if self.heads % self.kv_heads:
+            raise UserError(
+                f"model shape: heads ({self.heads}) must be a multiple of kv_heads ({self.kv_heads})"
+            )
+        if self.head_size % 2:
+            raise UserError(f"model shape: head_size ({self.head_size}) must be even for rotary positions")
+
+    @property
+    def group(self) -> int:
+        """Query heads per KV head."""
+        return self.heads // self.kv_heads
+
+    @property
+    def query_width(self) -> int:
+        """Width of all query heads together."""
+        return self.heads * self.head_size
+
+    @property
+    def kv_width(self) -> int:
+        """Width of all KV heads together."""
+        return self.kv_heads * self.head_size
+
+    def odd_widths(self) -> dict[str, int]:
+        """Widths that are not multiples of WIDTH_MULTIPLE, by name; exact arithmetic is refused for these."""
+        widths = {
+            "hidden": self.hidden,
+            "heads x head_size": self.query_width,
+            "kv_heads x head_size": self.kv_width,
+            "feed_forward": self.feed_forward,
+        }
+        return {name: width for name, width in widths.items() if width % WIDTH_MULTIPLE}
+
+
+SHAPES: Mapping[str, ModelShape] = MappingProxyType(
+    {
+        "tiny": ModelShape(
+            2, hidden=128, heads=4, kv_heads=2, head_size=32, feed_forward=256, vocabulary=512
+        ),
+        "small": ModelShape(
+            8, hidden=512, heads=8, kv_heads=4, head_size=64, feed_forward=1408, vocabulary=32_000
+        ),
+        "llama-1b": ModelShape(
+            16,
+            hidden=2048,
+            heads=32,
+            kv_heads=8,
+            head_size=64,
+            feed_forward=8192,
+            vocabulary=128_256,
+            rope_theta=500_000.0,
+            tied=True,
+        ),
+    }
+)
+"""Shapes by name: "tiny" for tests and traces on a CPU, "small" for measurement there, "llama-1b" for a
+GPU.
+"""
+
+
+def named_shape(name: str) -> ModelShape:
+    """The shape called `name`. Raises UserError with the known names."""
+    if name not in SHAPES:
+        raise UserError(f"no model shape is called {name!r}; choose one of {', '.join(SHAPES)}")
+    return SHAPES[name]
+
+
+@frozen
+class LayerWeights:
+    """One layer. Projections are [out, in]; norms are [hidden]."""
+
+    input_norm: torch.Tensor
+    query: torch.Tensor
+    key: torch.Tensor
+    value: torch.Tensor
+    output: torch.Tensor
+    feed_norm: torch.Tensor
+    gate: torch.Tensor
+    up: torch.Tensor
+    down: torch.Tensor
+    key_adapter_in: torch.Tensor
+    """[scopes, hidden]; the adapter adds (x . in[scope]) * out[scope] to the projection of x."""
+    key_adapter_out: torch.Tensor
+    value_adapter_in: torch.Tensor
+    value_adapter_out: torch.Tensor
+
+
+@frozen
+class ModelWeights:
+    """All weights of a model, one dtype, one device. `embedding` and `head` are [vocabulary, hidden]."""
+
+    shape: ModelShape
+    embedding: torch.Tensor
+    layers: tuple[LayerWeights, ...]
+    norm: torch.Tensor
+    head: torch.Tensor
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of every weight."""
+        return self.embedding.dtype
+
+    @property
+    def scopes(self) -> int:
+        """Scope ids run from 0 to scopes - 1."""
+        return int(self.layers[0].key_adapter_in.shape[0])
+
+    def converted(self, device: torch.device | str, dtype: torch.dtype | None = None) -> "ModelWeights":
+        """The same weights on `device`, in `dtype` if given."""
+
+        def move(tensor: torch.Tensor) -> torch.Tensor:
+            return tensor.to(device=device, dtype=dtype or tensor.dtype)
+
+        embedding = move(self.embedding)
+        return evolve(
+            self,
+            embedding=embedding,
+            layers=tuple(_each_tensor(layer, move) for layer in self.layers),
+            norm=move(self.norm),
+            head=embedding if self.shape.tied else move(self.head),
+        )
+
+
+def _each_tensor(layer: LayerWeights, change: Callable[[torch.Tensor], torch.Tensor]) -> LayerWeights:
+    return LayerWeights(**{name: change(getattr(layer, name)) for name in LayerWeights.__annotations__})
+
+
+def scope_adapters(shape: ModelShape, scopes: int, layer: int) -> dict[str, torch.Tensor]:
+    """The four adapter tensors of `layer` for scopes 0 .. scopes - 1, fp32 on the host.
+
+    A scope's adapter depends on its id and the layer alone, not on how many scopes there are; scope 0 has
+    zeros.
+    """
+    rows = [_adapter_of(shape, scope, layer) for scope in range(scopes)]
+    names = ("key_adapter_in", "key_adapter_out", "value_adapter_in", "value_adapter_out")
+    return {name: torch.stack([row[i] for row in rows]) for i, name in enumerate(names)}
+
+
+def _adapter_of(shape: ModelShape, scope: int, layer: int) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(1_000_003 * (layer + 1) + scope)
+    widths = (shape.hidden, shape.kv_width, shape.hidden, shape.kv_width)
+    scales = (shape.hidden**-0.5, ADAPTER_SCALE, shape.hidden**-0.5, ADAPTER_SCALE)
+    drawn = [
+        torch.randn(width, generator=generator) * scale for width, scale in zip(widths, scales, strict=True)
+    ]
+    return [torch.zeros_like(tensor) for tensor in drawn] if scope == 0 else drawn
+
+
+def seeded_weights(
+    shape: ModelShape,
+    seed: int,
+    *,
+    scopes: int = 1,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str = "cpu",
+) -> ModelWeights:
+    """Random weights, the same for the same shape and seed whatever dtype and device. `scopes` >= 1."""
+    if scopes < 1:
+        raise UserError(f"seeded weights: scopes is {scopes}, and must be at least 1")
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(rows: int, columns: int) -> torch.Tensor:
+        return torch.randn(rows, columns, generator=generator) / math.sqrt(columns)
+
+    def norm() -> torch.Tensor:
+        return torch.randn(shape.hidden, generator=generator) * 0.1 + 1.0
+
+    def layer(index: int) -> LayerWeights:
+        return LayerWeights(
+            input_norm=norm(),
+            query=draw(shape.query_width, shape.hidden),
+            key=draw(shape.kv_width, shape.hidden),
+            value=draw(shape.kv_width, shape.hidden),
+            output=draw(shape.hidden, shape.query_width),
+            feed_norm=norm(),
+            gate=draw(shape.feed_forward, shape.hidden),
+            up=draw(shape.feed_forward, shape.hidden),
+            down=draw(shape.hidden, shape.feed_forward),
+            **scope_adapters(shape, scopes, index),
+        )
+
+    embedding = torch.randn(shape.vocabulary, shape.hidden, generator=generator)
+    layers = tuple(layer(index) for index in range(shape.layers))
+    final = norm()
+    head = embedding if shape.tied else draw(shape.vocabulary, shape.hidden)
+    return ModelWeights(shape, embedding, layers, final, head).converted(device, dtype)

@@ -1,0 +1,231 @@
+"""What one step does, first as the host says it (`StepBatch`), then as index tensors (`StepPlan`).
+
+The plan is a snapshot: nothing that the host does after the launch can change what the step reads.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+from attrs import field, frozen
+
+from kvescrow.gpu_harness.arithmetic import ATTENTION_BLOCK, Recipe
+from kvescrow.gpu_harness.pages import PAGE_LENGTH, SINK, PageClaim
+
+PAGES_PER_BLOCK = ATTENTION_BLOCK // PAGE_LENGTH
+
+
+class BadBatch(ValueError):
+    """A step descriptor that contradicts itself: a fault of the caller, not evidence about memory."""
+
+
+@frozen
+class Segment:
+    """Consecutive tokens of one request in one step: a prefill chunk, or a decode row (one token).
+
+    `request` is the owner stamp that its private pages must carry. `tokens` are the ids at positions
+    `start`, `start + 1`, ...; None means one token, the last one sampled for `slot`, which the host may not
+    know yet. `claims` is the block table: the pages in logical order, covering at least positions 0 .. end.
+    `slot` is where the sampled token is kept.
+    """
+
+    request: int
+    scope: int
+    slot: int
+    start: int
+    tokens: tuple[int, ...] | None
+    claims: tuple[PageClaim, ...] = field(converter=tuple)
+
+    @property
+    def length(self) -> int:
+        """Tokens that this segment computes."""
+        return 1 if self.tokens is None else len(self.tokens)
+
+    @property
+    def end(self) -> int:
+        """One past the last position."""
+        return self.start + self.length
+
+    @property
+    def used_claims(self) -> tuple[PageClaim, ...]:
+        """The claims that the step touches: those up to the last position."""
+        return self.claims[: -(-self.end // PAGE_LENGTH)]
+
+    @property
+    def first_written(self) -> int:
+        """Logical index of the first page that this segment writes."""
+        return self.start // PAGE_LENGTH
+
+
+@frozen
+class StepBatch:
+    """One step: prefill chunks and decode rows together. `scratch` is where padding rows write."""
+
+    ticket: int
+    segments: tuple[Segment, ...] = field(converter=tuple)
+    scratch: int = SINK
+
+    @property
+    def pages(self) -> tuple[int, ...]:
+        """Every page that the step may touch, each once: what its ticket lists (PAG-4)."""
+        return tuple(dict.fromkeys(claim.page for segment in self.segments for claim in segment.used_claims))
+
+
+@frozen
+class Tile:
+    """Queries that are attended in one call: `count` tiles of `size` tokens, each tile from one request.
+
+    `rows` [used]: batch rows of the real queries; `places` [used]: their places in the flattened tiles;
+    `positions` [count, size]; `table` [count, pages], padded with the sink; `ends` [count]: tokens in the
+    context.
+    """
+
+    count: int
+    size: int
+    rows: torch.Tensor
+    places: torch.Tensor
+    positions: torch.Tensor
+    table: torch.Tensor
+    ends: torch.Tensor
+
+
+@frozen
+class Listing:
+    """Every (segment, page) pair that the step touches, with what must be found there; each tensor
+    [listings, ...].
+    """
+
+    pages: torch.Tensor
+    expected: torch.Tensor
+    """[listings, 4]: generation, owner, scope, index."""
+    written: torch.Tensor
+    """Whether the step writes the page."""
+    filled: torch.Tensor
+    """Token slots of the page that hold the request's tokens before the step; the others must hold poison."""
+
+
+@frozen
+class StepPlan:
+    """Index tensors of a step. `rows` counts padding; row tensors are [rows]."""
+
+    rows: int
+    tokens: torch.Tensor
+    fed_rows: torch.Tensor
+    """Rows whose token is read from `fed_slots` on the device."""
+    fed_slots: torch.Tensor
+    positions: torch.Tensor
+    scopes: torch.Tensor
+    write_pages: torch.Tensor
+    write_slots: torch.Tensor
+    tiles: tuple[Tile, ...]
+    last_rows: torch.Tensor
+    """[segments]: the row of each segment's last token."""
+    slots: torch.Tensor
+    listing: Listing
+
+
+def plan_step(batch: StepBatch, recipe: Recipe, upload: Callable[[torch.Tensor], torch.Tensor]) -> StepPlan:
+    """The plan of a `batch` that `check_batch` accepts, its tensors moved by `upload`."""
+    segments = batch.segments
+    used = sum(segment.length for segment in segments)
+    rows = recipe.padded_rows(used)
+    padding = rows - used
+    firsts, first = [], 0
+    for segment in segments:
+        firsts.append(first)
+        first += segment.length
+
+    def ints(values: Sequence[int] | Sequence[Sequence[int]]) -> torch.Tensor:
+        return upload(torch.tensor(values, dtype=torch.int64))
+
+    positions = [p for s in segments for p in range(s.start, s.end)]
+    pages = [s.claims[p // PAGE_LENGTH].page for s in segments for p in range(s.start, s.end)]
+    fed = [(row, s.slot) for row, s in zip(firsts, segments, strict=True) if s.tokens is None]
+    return StepPlan(
+        rows=rows,
+        tokens=ints([t for s in segments for t in (s.tokens or (0,))] + [0] * padding),
+        fed_rows=ints([row for row, _ in fed]),
+        fed_slots=ints([slot for _, slot in fed]),
+        positions=ints(positions + [0] * padding),
+        scopes=ints([s.scope for s in segments for _ in range(s.length)] + [0] * padding),
+        write_pages=ints(pages + [batch.scratch] * padding),
+        write_slots=ints([p % PAGE_LENGTH for p in positions] + [0] * padding),
+        tiles=tuple(_tile(group, recipe, ints) for group in _groups(segments, firsts, recipe)),
+        last_rows=ints([row + s.length - 1 for row, s in zip(firsts, segments, strict=True)]),
+        slots=ints([s.slot for s in segments]),
+        listing=_listing(segments, upload, ints),
+    )
+
+
+def check_batch(batch: StepBatch, slots: int) -> None:
+    """Refuse a descriptor that contradicts itself; `slots` is the number of request slots. Raises BadBatch.
+    """
+    if not batch.segments:
+        raise BadBatch(f"ticket {batch.ticket}: a step needs at least one segment")
+    for s in batch.segments:
+        if s.length < 1 or s.start < 0 or not 0 <= s.slot < slots:
+            raise BadBatch(
+                f"ticket {batch.ticket}, request {s.request}: no tokens, negative start, or no such slot"
+            )
+        if len(s.claims) * PAGE_LENGTH < s.end:
+            raise BadBatch(
+                f"ticket {batch.ticket}, request {s.request}: {len(s.claims)} page(s) end before {s.end}"
+            )
+    if len({s.slot for s in batch.segments}) < len(batch.segments):
+        raise BadBatch(f"ticket {batch.ticket}: a slot is in two segments")
+
+
+@frozen
+class _Piece:
+    """Part of a segment that becomes one tile: batch row of its first query, and how many queries."""
+
+    segment: Segment
+    row: int
+    start: int
+    length: int
+
+
+def _groups(segments: Sequence[Segment], firsts: Sequence[int], recipe: Recipe) -> Iterator[list[_Piece]]:
+    """Pieces that share a call: with fixed tiles all of them, else all decode rows together and each chunk
+    by itself.
+    """
+    whole = [_Piece(s, row, s.start, s.length) for s, row in zip(segments, firsts, strict=True)]
+    if recipe.query_tile is None:
+        if single := [piece for piece in whole if piece.length == 1]:
+            yield single
+        yield from ([piece] for piece in whole if piece.length > 1)
+        return
+    size = recipe.query_tile
+    yield [
+        _Piece(p.segment, p.row + i, p.start + i, min(size, p.length - i))
+        for p in whole
+        for i in range(0, p.length, size)
+    ]
+
+
+def _tile(pieces: list[_Piece], recipe: Recipe, ints: Callable[..., torch.Tensor]) -> Tile:
+    size = recipe.query_tile or pieces[0].length
+    blocks = max(-(-(p.start + p.length) // ATTENTION_BLOCK) for p in pieces)
+    tables = [[claim.page for claim in p.segment.used_claims][: blocks * PAGES_PER_BLOCK] for p in pieces]
+    return Tile(
+        count=len(pieces),
+        size=size,
+        rows=ints([p.row + i for p in pieces for i in range(p.length)]),
+        places=ints([n * size + i for n, p in enumerate(pieces) for i in range(p.length)]),
+        positions=ints([[p.start + i if i < p.length else 0 for i in range(size)] for p in pieces]),
+        table=ints([table + [SINK] * (blocks * PAGES_PER_BLOCK - len(table)) for table in tables]),
+        ends=ints([p.start + p.length for p in pieces]),
+    )
+
+
+def _listing(
+    segments: Sequence[Segment],
+    upload: Callable[[torch.Tensor], torch.Tensor],
+    ints: Callable[..., torch.Tensor],
+) -> Listing:
+    listed = [(s, index, claim) for s in segments for index, claim in enumerate(s.used_claims)]
+    return Listing(
+        pages=ints([claim.page for _, _, claim in listed]),
+        expected=ints([[claim.generation, s.request, s.scope, index] for s, index, claim in listed]),
+        written=upload(torch.tensor([index >= s.first_written for s, index, _ in listed])),
+        filled=ints([min(max(s.start - index * PAGE_LENGTH, 0), PAGE_LENGTH) for s, index, _ in listed]),
+    )
