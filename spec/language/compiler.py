@@ -48,9 +48,7 @@ def _compile(table: Table, cell: tuple[Enum, str], rows: tuple[Row, ...]) -> Cel
             break
         lines.append(f"    if {_source(row.when, constants)}: {outcome}")
     else:
-        lines.append(
-            f"    raise ValueError('table {table.name}: no row fires for {cell[1]} in {cell[0].name}')"
-        )
+        lines.append(f"    raise ValueError('table {table.name}: no row fires for {cell[1]} in {cell[0].name}')")
     exec("\n".join(lines), constants)
     return cast(Cell, constants["decide"])
 

@@ -9,9 +9,9 @@ There are three kinds of value besides enum members: integers, booleans, and nam
 (an owner, a digest): it can be compared for equality and nothing else.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from enum import Enum
-from typing import Any, Never
+from typing import Never
 
 from attrs import field, frozen
 
@@ -28,7 +28,6 @@ class Kind(Enum):
 
 
 Type = Kind | type[Enum]
-Operand = "Expression | int | bool | Enum"
 
 
 class ExpressionError(Exception):
@@ -91,9 +90,9 @@ class Expression:
         """Return the effect that takes `amount` from this field."""
         return self.becomes(self - amount)
 
-    def is_in(self, members: "frozenset[Any] | tuple[Any, ...]") -> "Expression":
+    def is_in(self, members: Collection[Enum]) -> "Expression":
         """Return whether this field equals one of `members`, in the order in which their enum defines them."""
-        ordered = sorted(members, key=lambda member: list(type(member)).index(member))
+        ordered = [member for kind in {type(member) for member in members} for member in kind if member in members]
         return any_of(*(self == member for member in ordered))
 
 
@@ -284,6 +283,12 @@ class Entity:
     """Whether rows must not write it."""
     note: str = ""
     """What it stands for, for the documents."""
+
+    def __attrs_post_init__(self) -> None:
+        """Refuse a field that would hide behind an attribute of this class."""
+        hidden = sorted(set(self.fields) & {"name", "fields", "settled", "note"})
+        if hidden:
+            raise ExpressionError(f"entity {self.name}: a field cannot be called {', '.join(hidden)}")
 
     def __getattr__(self, attribute: str) -> Field:
         # An unknown field is reported by the table, which knows the row's id.

@@ -57,9 +57,7 @@ def evaluate(expression: Expression, view: View, old: View | None = None) -> Val
         case Binary("==", left, right):
             return evaluate(left, view, old) == evaluate(right, view, old)
         case Binary(operator, left, right):
-            return _integers(
-                operator, cast(int, evaluate(left, view, old)), cast(int, evaluate(right, view, old))
-            )
+            return _integers(operator, cast(int, evaluate(left, view, old)), cast(int, evaluate(right, view, old)))
     raise ValueError(f"unknown node {expression!r}")
 
 
@@ -85,9 +83,7 @@ def fire(table: Table, view: View, event: str, parameters: Record) -> Fired:
     state = cast(Enum, view[table.moves.name]["state"])
     for row in table.cells[state, event]:
         if evaluate(row.when, whole):
-            return Fired(
-                row, {effect.target.path: evaluate(effect.value, whole) for effect in effects_of(table, row)}
-            )
+            return Fired(row, {effect.target.path: evaluate(effect.value, whole) for effect in effects_of(table, row)})
     raise ValueError(f"table {table.name}: no row fires for `{event}` in {state.name}")
 
 

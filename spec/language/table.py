@@ -46,11 +46,7 @@ class Reply:
     reason: Reason = Reason.NONE
 
     def __str__(self) -> str:
-        return (
-            self.decision.value
-            if self.reason is Reason.NONE
-            else f"{self.decision.value} {self.reason.value}"
-        )
+        return self.decision.value if self.reason is Reason.NONE else f"{self.decision.value} {self.reason.value}"
 
 
 @frozen
@@ -190,9 +186,7 @@ class Table:
     def cells(self) -> Mapping[tuple[Enum, str], tuple[Row, ...]]:
         """Return the rows of each (state, event) cell, in reading order."""
         return {
-            (state, event.name): tuple(
-                row for row in self.rows if row.event == event.name and state in row.sources
-            )
+            (state, event.name): tuple(row for row in self.rows if row.event == event.name and state in row.sources)
             for state in self.state_type
             for event in self.events
         }
@@ -363,7 +357,8 @@ def _check_properties(table: Table) -> None:
             _named(invariant.name, table, invariant.holds, None)
         for situation in table.sometimes:
             _named(situation.name, table, situation.reached, None)
-        for prop in (*table.rules, *table.assumptions):
+        properties: tuple[StepRule | Assumption, ...] = (*table.rules, *table.assumptions)
+        for prop in properties:
             names = prop.events if prop.events is not None else {event.name for event in table.events}
             for name in sorted(names):
                 _named(prop.name, table, prop.holds, table.event(name))

@@ -55,6 +55,13 @@ TERMINAL_STATES = frozenset(
 """States that absorb every event but `forget` (LIF-8)."""
 
 
+class AccountState(Enum):
+    """Where the accounts of a pool and its tenants are."""
+
+    OPEN = "OPEN"
+    """Configured; limits may change under live work."""
+
+
 class StopOutcome(Enum):
     """What the owner says of the work in its stop receipt."""
 

@@ -1,11 +1,7 @@
 """The rows of the reservation lifecycle, event by event, first match first."""
 
-from collections.abc import Sequence
-from enum import Enum
-
 from kvescrow.spec.language.expressions import (
     NOBODY,
-    TRUE,
     Effect,
     Expression,
     above,
@@ -13,6 +9,7 @@ from kvescrow.spec.language.expressions import (
     minimum,
 )
 from kvescrow.spec.language.table import Reply, Row
+from kvescrow.spec.tables.authoring import RECORDED, refused, rows_of
 from kvescrow.spec.tables.reservation.view import event, pool, queue, reservation, tenant
 from kvescrow.spec.vocabulary import (
     OWNED_STATES,
@@ -33,37 +30,7 @@ OWNED = tuple(state for state in S if state in OWNED_STATES)
 TERMINAL = tuple(state for state in S if state in TERMINAL_STATES)
 
 
-def row(
-    name: str,
-    sources: Sequence[Enum],
-    reply: Reply,
-    cites: str,
-    note: str,
-    *,
-    when: Expression = TRUE,
-    to: Enum | None = None,
-    do: Sequence[Effect] = (),
-) -> Row:
-    """Return the row `reservation.<name>`; `cites` lists requirement ids with spaces between."""
-    return Row(
-        id=f"reservation.{name}",
-        event=name.split(".")[0],
-        sources=tuple(sources),
-        reply=reply,
-        cites=tuple(cites.split()),
-        note=note,
-        when=when,
-        to=to,
-        do=tuple(do),
-    )
-
-
-def refused(reason: Reason) -> Reply:
-    """Return the refusal for `reason`."""
-    return Reply(D.REFUSED, reason)
-
-
-RECORDED = Reply(D.RECORDED)
+row = rows_of("reservation")
 
 # --- What rows have in common ---------------------------------------------------------------------------------------
 

@@ -107,9 +107,7 @@ EVENTS = (
         {"authorised": BOOL, "owner": NAME, "generation": INT, "used": INT},
         "the owner reports the units used so far",
     ),
-    Event(
-        "cancel", {"authorised": BOOL, "life": INT}, "the client, or a disconnect on its behalf, asks to stop"
-    ),
+    Event("cancel", {"authorised": BOOL, "life": INT}, "the client, or a disconnect on its behalf, asks to stop"),
     Event("preempt", {"authorised": BOOL, "generation": INT}, "the scheduler asks to stop and requeue"),
     Event(
         "finish",
