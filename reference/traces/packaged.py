@@ -1,0 +1,70 @@
+"""The traces that come with kvescrow, by name.
+
+`data/ATTRIBUTION.md` states their sources, authors, licences and changes.
+"""
+
+from importlib.resources import as_file, files
+from importlib.resources.abc import Traversable
+
+from attrs import evolve, frozen
+
+from kvescrow.reference.traces.reader import read_trace
+from kvescrow.reference.traces.record import Trace, TraceFormat
+from kvescrow.spec.vocabulary import UserError
+
+
+@frozen
+class PackagedTrace:
+    """One file of the package."""
+
+    file: str
+    sha256: str
+    format: TraceFormat
+    licence: str
+    """File of the licence text."""
+    attribution: str
+
+
+PACKAGED: dict[str, PackagedTrace] = {
+    "mooncake": PackagedTrace(
+        file="mooncake.conversation_trace.first1000.jsonl",
+        sha256="d289afab1294d376c92b3496d96c27f8f0e36893398fbda7957f3a40e37b70ba",
+        format=TraceFormat.MOONCAKE,
+        licence="licences/Mooncake.LICENSE-APACHE",
+        attribution=(
+            "Mooncake conversation trace, Qin et al., FAST 2025, https://github.com/kvcache-ai/Mooncake, "
+            "Apache-2.0; truncated to the first 1,000 lines."
+        ),
+    ),
+    "vtc": PackagedTrace(
+        file="vtc.FCFS.all_results_real.jsonl",
+        sha256="21cd8b32e861bef81de244744487e9d051fa82d2d047cc03333890052565dd3f",
+        format=TraceFormat.VTC,
+        licence="licences/VTC-artifact.LICENSE",
+        attribution=(
+            "VTC-artifact fair_bench/FCFS, Sheng et al., arXiv:2401.00588, "
+            "https://github.com/Ying1123/VTC-artifact, Apache-2.0; renamed only."
+        ),
+    ),
+}
+"""Packaged traces by the name that a user gives."""
+
+
+def data_file(name: str) -> Traversable:
+    """Return a file of the package's data folder."""
+    return files("kvescrow.reference.traces").joinpath("data", *name.split("/"))
+
+
+def packaged_trace(name: str) -> Trace:
+    """Return the packaged trace `name`.
+
+    Raises:
+        UserError: There is no packaged trace of that name.
+
+    """
+    if name not in PACKAGED:
+        raise UserError(f"no packaged trace {name!r}; there are {', '.join(PACKAGED)}")
+    packaged = PACKAGED[name]
+    with as_file(data_file(packaged.file)) as path:
+        trace = read_trace(path, packaged.format.value)
+    return evolve(trace, name=name, attribution=packaged.attribution)
