@@ -1,7 +1,7 @@
 """All tables, in reading order. Whatever reads tables reads this list."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from kvescrow.spec.language.table import Table, effects_of
 from kvescrow.spec.tables.account import ACCOUNT
@@ -12,6 +12,7 @@ from kvescrow.spec.tables.reservation import RESERVATION
 from kvescrow.spec.tables.scope_reuse import SCOPE_REUSE
 
 ALL_TABLES: tuple[Table, ...] = (RESERVATION, ACCOUNT, PROMISE, PAGE, EXECUTION, TICKET, SCOPE_REUSE)
+TABLE_BY_NAME: Mapping[str, Table] = {table.name: table for table in ALL_TABLES}
 
 
 def digest(tables: Iterable[Table] = ALL_TABLES) -> str:

@@ -1,0 +1,53 @@
+"""What a world answers."""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from attrs import frozen
+
+from kvescrow.spec.language.compiler import CompiledTable
+from kvescrow.spec.language.expressions import Entity, Kind
+from kvescrow.spec.language.interpreter import Record, Value, View, evaluate
+from kvescrow.spec.language.table import Invariant, Table
+from kvescrow.spec.vocabulary import Decision, Reason
+
+MutableRecord = dict[str, Value]
+
+
+@frozen
+class Outcome:
+    """The row that fired and its reply."""
+
+    row: str
+    decision: Decision
+    reason: Reason
+
+
+def blank(entity: Entity, **values: Value) -> MutableRecord:
+    """Return a record of `entity` with zero, false and nobody everywhere but in `values`."""
+    unset: Mapping[object, Value] = {Kind.INTEGER: 0, Kind.BOOLEAN: False, Kind.NAME: 0}
+    return {name: values[name] if name in values else unset[kind] for name, kind in entity.fields.items()}
+
+
+def apply_row(
+    table: CompiledTable,
+    view: Mapping[str, MutableRecord],
+    event: str,
+    parameters: Record,
+    watch: "Callable[[str, View, str, Record], None] | None" = None,
+) -> Outcome:
+    """Fire `table` on `view` and write the row's effects into the view's records, all at once.
+
+    `watch` is told (table name, view before, event, parameters) first; coverage is measured through it.
+    """
+    if watch is not None:
+        watch(table.table.name, view, event, parameters)
+    fired = table.fire(view, event, parameters)
+    for (entity, name), value in fired.changes.items():
+        view[entity][name] = value
+    return Outcome(fired.row.id, fired.row.reply.decision, fired.row.reply.reason)
+
+
+def violated(table: Table, view: View, invariants: Iterable[Invariant] | None = None) -> list[str]:
+    """Return the names of the invariants of `table` that do not hold in `view`."""
+    chosen = table.invariants if invariants is None else invariants
+    return [invariant.name for invariant in chosen if not evaluate(invariant.holds, view)]
