@@ -1,8 +1,9 @@
 """Prove whole tables: every obligation, in the order of the rows, with one verdict each (FRM-2)."""
 
 from collections.abc import Callable, Iterator, Sequence
-from enum import Enum
 from time import perf_counter
+
+import z3  # type: ignore[import-untyped]
 
 from kvescrow.checks.prove.cells import prove_cell, prove_initial
 from kvescrow.checks.prove.context import TableContext, event_context, standing, table_context
@@ -66,17 +67,15 @@ def _prove_event(base: TableContext, event: Event, solver: Solver) -> Iterator[R
     rows = [row for row in base.table.rows if row.event == event.name]
     reached: set[str | None] = set()
     with event_context(base, event, solver) as context:
+        blocked: list[z3.BoolRef] = []
         for index, row in enumerate(rows):
-            for result in prove_row(context, row, rows[:index]):
+            for result in prove_row(context, row, rows[:index], blocked):
                 if result.invariant == WITNESS and result.verdict is not Verdict.VACUOUS:
                     reached.add(result.state)
                 yield result
+            blocked.append(z3.Not(context.fires(row)))
         for state in base.table.state_type:
-            yield prove_cell(context, state, reached=_name(state) in reached)
+            yield prove_cell(context, state, reached=state.name in reached)
         for promise in base.table.non_interference:
             if promise.event == event.name:
                 yield prove_non_interference(context, promise)
-
-
-def _name(state: Enum) -> str:
-    return state.name

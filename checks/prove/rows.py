@@ -48,11 +48,16 @@ def properties(table: Table, event: str) -> tuple[Property, ...]:
     )
 
 
-def prove_row(context: EventContext, row: Row, earlier: Sequence[Row]) -> Iterator[Result]:
-    """Yield the results of `row`: a witness per source state, then each property, then the refusal's silence."""
+def prove_row(
+    context: EventContext, row: Row, earlier: Sequence[Row], blocked: Sequence[z3.BoolRef]
+) -> Iterator[Result]:
+    """Yield the results of `row`: a witness per source state, then each property, then the refusal's silence.
+
+    `blocked` says of each row in `earlier` that it does not fire.
+    """
     goal = _RowProof(context, row, state_after(context, row))
     with context.solver.scope():
-        context.solver.assume(z3.Not(context.fires(other)) for other in earlier)
+        context.solver.assume(blocked)
         context.solver.assume([context.fires(row)])
         verdicts = set()
         for state in row.sources:
@@ -110,10 +115,12 @@ class _RowProof:
         step = take_step(table, case.view, event, case.parameters)
         if step.row is not self.row:
             return f"the interpreter fires {step.row.id}"
+        # The symbols of unchanged fields are those of the view itself.
+        solved = {path: value_of(self.end.symbols[path], self.context.types[path], model) for path in self.end.changed}
         wrong = [
             f"{entity}.{name}"
-            for (entity, name), kind in self.context.base.types.items()
-            if step.after[entity][name] != value_of(self.end.symbols[entity, name], kind, model)
+            for entity, name in self.context.base.types
+            if step.after[entity][name] != solved.get((entity, name), case.view[entity][name])
         ]
         self.silent = self.silent and step.after == case.view
         return f"interpreter and solver compute different {', '.join(wrong)}" if wrong else ""
