@@ -88,9 +88,7 @@ def rotate(x: torch.Tensor, turns: torch.Tensor) -> torch.Tensor:
     return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1).to(x.dtype)
 
 
-def _adapted(
-    x: torch.Tensor, weight: torch.Tensor, inward: torch.Tensor, outward: torch.Tensor
-) -> torch.Tensor:
+def _adapted(x: torch.Tensor, weight: torch.Tensor, inward: torch.Tensor, outward: torch.Tensor) -> torch.Tensor:
     projected = F.linear(x, weight)
     strength = (x.float() * inward.float()).sum(-1, keepdim=True)
     return projected + (strength * outward.float()).to(x.dtype)
@@ -148,8 +146,7 @@ def attend_block(
 
 
 def combine_blocks(top: torch.Tensor, total: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
-    """Join the blocks (axis 1, in order) of `attend_block`. Blocks without a visible token add exact zeros.
-    """
+    """Join the blocks (axis 1, in order) of `attend_block`. Blocks without a visible token add exact zeros."""
     weights = torch.exp(top - top.amax(1, keepdim=True))
     total, output = total * weights, output * weights
     sum_total, sum_output = torch.zeros_like(total[:, 0]), torch.zeros_like(output[:, 0])

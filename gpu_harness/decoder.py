@@ -86,9 +86,7 @@ class PagedDecoder:
             if s.end > self.positions:
                 raise BadBatch(f"{who}: position {s.end - 1} is beyond the {self.positions} of this decoder")
             if not 0 <= s.scope < self.weights.scopes:
-                raise BadBatch(
-                    f"{who}: scope {s.scope} is not one of the {self.weights.scopes} of the weights"
-                )
+                raise BadBatch(f"{who}: scope {s.scope} is not one of the {self.weights.scopes} of the weights")
             if any(not 0 <= token < self.weights.shape.vocabulary for token in s.tokens or ()):
                 raise BadBatch(f"{who}: a token id is outside the vocabulary")
 
@@ -96,9 +94,7 @@ class PagedDecoder:
     def _step(self, plan: StepPlan, ticket: int) -> tuple[torch.Tensor, torch.Tensor, Inspection]:
         before = self._inspector.before(plan.listing, ticket)
         x = self._forward(plan)
-        (logits,) = in_buckets(
-            partial(logits_of, self.weights), self.recipe.row_bucket, self._padded(x, plan)
-        )
+        (logits,) = in_buckets(partial(logits_of, self.weights), self.recipe.row_bucket, self._padded(x, plan))
         logits = logits[: plan.last_rows.shape[0]]
         tokens = logits.argmax(-1)
         self._sampled[plan.slots] = tokens
@@ -111,8 +107,7 @@ class PagedDecoder:
         return torch.cat([last, last.new_zeros(missing, last.shape[1])]) if missing else last
 
     def _forward(self, plan: StepPlan) -> torch.Tensor:
-        """The residual stream [rows, hidden] after all layers; K and V of the rows are written to the pool.
-        """
+        """The residual stream [rows, hidden] after all layers; K and V of the rows are written to the pool."""
         shape, bucket = self.weights.shape, self.recipe.row_bucket
         tokens = plan.tokens.clone()
         tokens[plan.fed_rows] = self._sampled[plan.fed_slots]

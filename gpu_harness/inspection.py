@@ -65,9 +65,7 @@ class Inspector:
         stamps = self._memory.stamps[listing.pages]
         return torch.cat([_stamp_violations(listing, stamps), self._canaries(listing, ticket)], dim=1), stamps
 
-    def after(
-        self, listing: Listing, before: tuple[torch.Tensor, torch.Tensor], logits: torch.Tensor
-    ) -> Inspection:
+    def after(self, listing: Listing, before: tuple[torch.Tensor, torch.Tensor], logits: torch.Tensor) -> Inspection:
         """The inspection of the whole step: a stamp that is wrong at its start or at its end counts once."""
         violations, stamps = before
         later = self._memory.stamps[listing.pages]
@@ -75,20 +73,28 @@ class Inspector:
         count = wrong_later.shape[1]
         wrong_first = violations[:, :count].any(1, keepdim=True)
         both = torch.cat([violations[:, :count] | wrong_later, violations[:, count:]], dim=1)
-        return Inspection(both, torch.where(wrong_first, stamps, later), logits.isnan().any(-1))
+        return Inspection(both, torch.where(wrong_first, stamps, later), logits.amax(-1).isnan())
 
     def _canaries(self, listing: Listing, ticket: int) -> torch.Tensor:
         """CANARY_BROKEN and POISON_READ [listings, 2] from one word per token slot, the same word of all
         slots.
         """
         bits = self._memory.bits
-        word = ticket * _CANARY_STRIDE
-        layer, kind = word % bits.shape[0], word // bits.shape[0] % 2
-        head, element = word % bits.shape[4], word % bits.shape[5]
+        layer, kind, head, element = canary_word(self._memory, ticket)
         words = bits[layer][listing.pages, kind, :, head, element]
         poisoned = words == self._memory.poison[listing.pages][:, None]
         filled = self._slots < listing.filled[:, None]
         return torch.stack([(~poisoned & ~filled).any(1), (poisoned & filled).any(1)], dim=1)
+
+
+def canary_word(memory: PagedMemory, ticket: int) -> tuple[int, int, int, int]:
+    """Layer, K or V (0 or 1), KV head and element that the step `ticket` looks at in every token slot."""
+    shape = memory.shape
+    word = ticket * _CANARY_STRIDE % (shape.layers * 2 * shape.kv_width)
+    word, element = divmod(word, shape.head_size)
+    word, head = divmod(word, shape.kv_heads)
+    layer, kind = divmod(word, 2)
+    return layer, kind, head, element
 
 
 def _stamp_violations(listing: Listing, stamps: torch.Tensor) -> torch.Tensor:

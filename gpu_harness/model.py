@@ -48,9 +48,7 @@ class ModelShape:
 
     def __attrs_post_init__(self) -> None:
         if self.heads % self.kv_heads:
-            raise UserError(
-                f"model shape: heads ({self.heads}) must be a multiple of kv_heads ({self.kv_heads})"
-            )
+            raise UserError(f"model shape: heads ({self.heads}) must be a multiple of kv_heads ({self.kv_heads})")
         if self.head_size % 2:
             raise UserError(f"model shape: head_size ({self.head_size}) must be even for rotary positions")
 
@@ -82,12 +80,8 @@ class ModelShape:
 
 SHAPES: Mapping[str, ModelShape] = MappingProxyType(
     {
-        "tiny": ModelShape(
-            2, hidden=128, heads=4, kv_heads=2, head_size=32, feed_forward=256, vocabulary=512
-        ),
-        "small": ModelShape(
-            8, hidden=512, heads=8, kv_heads=4, head_size=64, feed_forward=1408, vocabulary=32_000
-        ),
+        "tiny": ModelShape(2, hidden=128, heads=4, kv_heads=2, head_size=32, feed_forward=256, vocabulary=512),
+        "small": ModelShape(8, hidden=512, heads=8, kv_heads=4, head_size=64, feed_forward=1408, vocabulary=32_000),
         "llama-1b": ModelShape(
             16,
             hidden=2048,
@@ -188,9 +182,7 @@ def _adapter_of(shape: ModelShape, scope: int, layer: int) -> list[torch.Tensor]
     generator = torch.Generator().manual_seed(1_000_003 * (layer + 1) + scope)
     widths = (shape.hidden, shape.kv_width, shape.hidden, shape.kv_width)
     scales = (shape.hidden**-0.5, ADAPTER_SCALE, shape.hidden**-0.5, ADAPTER_SCALE)
-    drawn = [
-        torch.randn(width, generator=generator) * scale for width, scale in zip(widths, scales, strict=True)
-    ]
+    drawn = [torch.randn(width, generator=generator) * scale for width, scale in zip(widths, scales, strict=True)]
     return [torch.zeros_like(tensor) for tensor in drawn] if scope == 0 else drawn
 
 

@@ -39,9 +39,7 @@ class DenseOracle:
         self._weights, self._recipe, self._scope = weights, recipe, scope
         cache = torch.zeros(shape.layers, 2, shape.kv_heads, capacity, shape.head_size)
         self._cache = cache.to(weights.embedding.device, weights.dtype)
-        self._frequencies = [
-            shape.rope_theta ** -(2 * i / shape.head_size) for i in range(shape.head_size // 2)
-        ]
+        self._frequencies = [shape.rope_theta ** -(2 * i / shape.head_size) for i in range(shape.head_size // 2)]
         self.length = 0
 
     def run(self, prompt: Sequence[int], count: int, *, chunk: int = 1) -> OracleRun:
@@ -87,9 +85,7 @@ class DenseOracle:
             normed = self._norm(x, layer.input_norm)
             query = self._heads(normed, layer.query, len(tokens))
             key = self._adapted(normed, layer.key, layer.key_adapter_in, layer.key_adapter_out, len(tokens))
-            value = self._adapted(
-                normed, layer.value, layer.value_adapter_in, layer.value_adapter_out, len(tokens)
-            )
+            value = self._adapted(normed, layer.value, layer.value_adapter_in, layer.value_adapter_out, len(tokens))
             cache[0, :, begin : self.length] = _turn(key, cosines, sines)
             cache[1, :, begin : self.length] = value
             attended = self._attention(_turn(query, cosines, sines), cache, begin)
@@ -166,18 +162,14 @@ def _swiglu(x: torch.Tensor, layer: LayerWeights) -> torch.Tensor:
     return linear(torch.nn.functional.silu(linear(x, layer.gate)) * linear(x, layer.up), layer.down)
 
 
-def compare_with_oracle(
-    request: int, tokens: Sequence[int], logits: torch.Tensor, oracle: OracleRun
-) -> Evidence:
+def compare_with_oracle(request: int, tokens: Sequence[int], logits: torch.Tensor, oracle: OracleRun) -> Evidence:
     """TOKENS_DIFFER and LOGITS_DIFFER, row by row and bit for bit; `logits` [count, vocabulary], on the
     host.
     """
     findings = []
     for row, (token, values) in enumerate(zip(tokens, logits, strict=True)):
         if token != oracle.tokens[row]:
-            findings.append(
-                _row_finding(EvidenceKind.TOKENS_DIFFER, request, str(oracle.tokens[row]), str(token))
-            )
+            findings.append(_row_finding(EvidenceKind.TOKENS_DIFFER, request, str(oracle.tokens[row]), str(token)))
         if not same_bits(values, oracle.logits[row]):
             difference = (values.double() - oracle.logits[row].double()).abs().max()
             found = f"row {row} differs by {float(difference):.3g}"
@@ -203,9 +195,7 @@ def plain_logits(weights: ModelWeights, tokens: Sequence[int], scope: int = 0) -
     shape, count = weights.shape, len(tokens)
     wide = weights.converted("cpu", torch.float64)
     x = wide.embedding[torch.tensor(tokens)]
-    frequencies = shape.rope_theta ** -(
-        torch.arange(0, shape.head_size, 2, dtype=torch.float64) / shape.head_size
-    )
+    frequencies = shape.rope_theta ** -(torch.arange(0, shape.head_size, 2, dtype=torch.float64) / shape.head_size)
     turns = torch.polar(torch.ones(1, dtype=torch.float64), torch.arange(count)[:, None] * frequencies)
     mask = torch.ones(count, count, dtype=torch.bool).tril()
 
@@ -221,9 +211,7 @@ def plain_logits(weights: ModelWeights, tokens: Sequence[int], scope: int = 0) -
     for layer in wide.layers:
         h = norm(x, layer.input_norm)
         key = h @ layer.key.T + torch.outer(h @ layer.key_adapter_in[scope], layer.key_adapter_out[scope])
-        value = h @ layer.value.T + torch.outer(
-            h @ layer.value_adapter_in[scope], layer.value_adapter_out[scope]
-        )
+        value = h @ layer.value.T + torch.outer(h @ layer.value_adapter_in[scope], layer.value_adapter_out[scope])
         keys, values = (t.repeat_interleave(shape.group, 0) for t in (turned(split(key)), split(value)))
         scores = turned(split(h @ layer.query.T)) @ keys.mT / shape.head_size**0.5
         attended = scores.masked_fill(~mask, -torch.inf).softmax(-1) @ values

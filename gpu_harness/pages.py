@@ -55,8 +55,7 @@ class PageClaim:
 
 @frozen
 class Grant:
-    """Pages handed to one request: the claims, and what the whole-page canary check found, once it has run.
-    """
+    """Pages handed to one request: the claims, and what the whole-page canary check found, once it has run."""
 
     claims: tuple[PageClaim, ...]
     evidence: Pending[Evidence]
@@ -87,9 +86,7 @@ class PagedMemory:
     `pages` counts the sink. Every page starts free and poisoned. Methods are called from one host thread.
     """
 
-    def __init__(
-        self, device: Device, shape: ModelShape, pages: int, dtype: torch.dtype = torch.float32
-    ) -> None:
+    def __init__(self, device: Device, shape: ModelShape, pages: int, dtype: torch.dtype = torch.float32) -> None:
         if pages < 2:
             raise PageMisuse(f"a pool of {pages} page(s) has no page beside the sink")
         self.device, self.shape, self.pages, self.dtype = device, shape, pages, dtype
@@ -108,21 +105,15 @@ class PagedMemory:
         self._generations = [0] * pages
         self._weights = self._fingerprint_weights()
         if device.is_cuda:
-            torch.cuda.synchronize(
-                device.torch_device
-            )  # the streams are not ordered after the default stream
+            torch.cuda.synchronize(device.torch_device)  # the streams are not ordered after the default stream
 
-    def grant(
-        self, stream: Stream, pages: Sequence[int], *, owner: int, scope: int, first_index: int
-    ) -> Grant:
+    def grant(self, stream: Stream, pages: Sequence[int], *, owner: int, scope: int, first_index: int) -> Grant:
         """On `stream`: check that every word of the pages is poison, then stamp them for `owner`.
 
         `first_index` is the logical index of the first page; the rest follow. The stream must be ordered
         after the pages' scrub (`Stream.wait`), or the check sees the old content. Raises PageMisuse.
         """
-        claims = tuple(
-            PageClaim(page, self._next_generation(page, parity=1)) for page in self._checked(pages)
-        )
+        claims = tuple(PageClaim(page, self._next_generation(page, parity=1)) for page in self._checked(pages))
         numbers = [claim.page for claim in claims]
         stamps = [[c.generation, owner, scope, first_index + i] for i, c in enumerate(claims)]
 

@@ -3,7 +3,7 @@
 The plan is a snapshot: nothing that the host does after the launch can change what the step reads.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import torch
 from attrs import field, frozen
@@ -33,7 +33,7 @@ class Segment:
     slot: int
     start: int
     tokens: tuple[int, ...] | None
-    claims: tuple[PageClaim, ...] = field(converter=tuple)
+    claims: tuple[PageClaim, ...]
 
     @property
     def length(self) -> int:
@@ -56,12 +56,16 @@ class Segment:
         return self.start // PAGE_LENGTH
 
 
+def _as_tuple(segments: Iterable[Segment]) -> tuple[Segment, ...]:
+    return tuple(segments)
+
+
 @frozen
 class StepBatch:
     """One step: prefill chunks and decode rows together. `scratch` is where padding rows write."""
 
     ticket: int
-    segments: tuple[Segment, ...] = field(converter=tuple)
+    segments: tuple[Segment, ...] = field(converter=_as_tuple)
     scratch: int = SINK
 
     @property
@@ -157,19 +161,14 @@ def plan_step(batch: StepBatch, recipe: Recipe, upload: Callable[[torch.Tensor],
 
 
 def check_batch(batch: StepBatch, slots: int) -> None:
-    """Refuse a descriptor that contradicts itself; `slots` is the number of request slots. Raises BadBatch.
-    """
+    """Refuse a descriptor that contradicts itself; `slots` is the number of request slots. Raises BadBatch."""
     if not batch.segments:
         raise BadBatch(f"ticket {batch.ticket}: a step needs at least one segment")
     for s in batch.segments:
         if s.length < 1 or s.start < 0 or not 0 <= s.slot < slots:
-            raise BadBatch(
-                f"ticket {batch.ticket}, request {s.request}: no tokens, negative start, or no such slot"
-            )
+            raise BadBatch(f"ticket {batch.ticket}, request {s.request}: no tokens, negative start, or no such slot")
         if len(s.claims) * PAGE_LENGTH < s.end:
-            raise BadBatch(
-                f"ticket {batch.ticket}, request {s.request}: {len(s.claims)} page(s) end before {s.end}"
-            )
+            raise BadBatch(f"ticket {batch.ticket}, request {s.request}: {len(s.claims)} page(s) end before {s.end}")
     if len({s.slot for s in batch.segments}) < len(batch.segments):
         raise BadBatch(f"ticket {batch.ticket}: a slot is in two segments")
 

@@ -55,18 +55,14 @@ class _CpuStream(Stream):
         self._thread.start()
 
     def _work(self) -> None:
-        torch.set_num_threads(
-            1
-        )  # the OpenMP setting belongs to each thread; the host's does not reach this one
+        torch.set_num_threads(1)  # the OpenMP setting belongs to each thread; the host's does not reach this one
         while (job := self._jobs.get()) is not None:
             if isinstance(job, _CpuSignal):
                 job.reach(self._failure)
             elif self._failure is None:
                 try:
                     job()
-                except (
-                    BaseException
-                ) as failure:  # whatever it is, the host must hear of it instead of waiting
+                except BaseException as failure:  # whatever it is, the host must hear of it instead of waiting
                     self._failure = failure
 
     def _put(self, job: Callable[[], object] | _CpuSignal) -> None:
