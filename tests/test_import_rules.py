@@ -31,7 +31,7 @@ GRANTS: dict[str, tuple[str, ...]] = {
         "numpy",
         "pytest",
         "rich",
-        "typer",
+        "click",
     ),
     "kvescrow.checks.prove": ("z3",),
     "kvescrow.checks.targets": ("kvescrow.reference", "kvescrow.gpu_harness", "torch", "transformers"),

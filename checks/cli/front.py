@@ -1,0 +1,72 @@
+"""The `kvescrow` command: its verbs, and how mistakes are told."""
+
+import sys
+from typing import Any
+
+import click
+
+from kvescrow.checks.cli.output import EXIT_USER_ERROR
+from kvescrow.spec.vocabulary import UserError
+
+_VERBS = {
+    "verify": ("kvescrow.checks.cli.verify", "Run the whole of it on small sizes; one verdict table."),
+    "prove": ("kvescrow.checks.cli.prove", "Prove every row against every invariant with Z3."),
+    "fuzz": ("kvescrow.checks.cli.fuzz", "Drive an implementation beside the tables, step by step."),
+    "replay": ("kvescrow.checks.cli.replay", "Run a workload trace on virtual time."),
+    "conform": ("kvescrow.checks.cli.conform", "Drive a real paged-KV decoder and watch its memory."),
+    "check-journal": ("kvescrow.checks.cli.check_journal", "Check a recorded journal against the tables."),
+    "render": ("kvescrow.checks.cli.render", "Write or check the generated documents."),
+    "bench": ("kvescrow.checks.cli.bench", "Measure against a peer in one run."),
+}
+"""Verb -> (module, one line). The module is imported only when its verb is used."""
+
+
+class _Verbs(click.Group):
+    """Loads a verb's module when the verb is used, so that the front door opens at once."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the verbs in the order in which a newcomer meets them."""
+        return list(_VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the module of `cmd_name` and return its command; None where there is no such verb."""
+        if cmd_name not in _VERBS:
+            return None
+        module = __import__(_VERBS[cmd_name][0], fromlist=["command"])
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the verbs without importing them."""
+        with formatter.section("Verbs"):
+            formatter.write_dl([(verb, line) for verb, (_, line) in _VERBS.items()])
+
+
+@click.command(
+    cls=_Verbs,
+    epilog="Example: kvescrow verify --json result.json     Help of a verb: kvescrow fuzz --help",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.version_option(package_name="kvescrow", message="kvescrow %(version)s")
+def kvescrow() -> None:
+    """Hold LLM-serving capacity in escrow: specified as tables, proved, fuzzed, and watched in memory."""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and exit with its status. A user's mistake is one message, never a traceback."""
+    try:
+        status: Any = kvescrow.main(args=arguments, prog_name="kvescrow", standalone_mode=False)
+    except UserError as error:
+        click.echo(f"kvescrow: {error}", err=True)
+        sys.exit(EXIT_USER_ERROR)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(EXIT_USER_ERROR)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("kvescrow: interrupted", err=True)
+        sys.exit(130)
+    except BrokenPipeError:
+        # The reader of our output left; there is no one to tell. Keep Python from complaining at exit.
+        sys.stderr.close()
+        sys.exit(141)
+    sys.exit(status if isinstance(status, int) else 0)
