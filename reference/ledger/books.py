@@ -82,7 +82,7 @@ class Books:
         asked = _asked(event, situation.record)
         free_tenant, free_pool = _free(situation)
         retry_after = self._retries.hint(outcome, situation, key.tenant, asked)
-        if not outcome.decision.changes_nothing:
+        if outcome.changes:
             self._apply(key, situation, outcome)
         after = self.records.get(key)
         told = after if vouched else None
@@ -139,7 +139,7 @@ class Books:
         outcome = decide_limit(event, tenant, self.pool)
         free_tenant = tenant.limit - tenant.active if tenant else 0
         free_pool = self.pool.limit - self.pool.active
-        if not outcome.decision.changes_nothing:
+        if outcome.decision is Decision.NOTED:
             apply_limit(event, tenant, self.pool)
             self.pool.seq += 1
         reply = LedgerReply(
@@ -162,7 +162,7 @@ class Books:
     def _apply(self, key: Key, situation: Situation, outcome: Outcome) -> None:
         """Make the change of `outcome`: record, accounts, queue and indexes together."""
         before = situation.record
-        after = None if outcome.decision is Decision.FORGOTTEN else outcome.record
+        after = outcome.record
         self._post(situation.tenant, outcome.posting)
         self.pool.seq += 1
         if after is None:

@@ -31,6 +31,7 @@ class MemoryLedger:
         self._books = Books.opened(config, keyring)
         self._clock = clock
         self._recorder = recorder
+        # Commit numbers count the changes from 1, so the change with number n stands at index n - 1.
         self._journal: list[JournalEntry] = []
         self._closed = False
         self._lock = Lock()
@@ -51,7 +52,7 @@ class MemoryLedger:
         if self._clock is not None:
             self._books.advance(self._clock())
         entry = self._books.handle(event)
-        if not entry.reply.decision.changes_nothing:
+        if entry.seq > len(self._journal):
             self._journal.append(entry)
         if self._recorder is not None:
             self._recorder(entry)
@@ -61,7 +62,6 @@ class MemoryLedger:
         """Return the changes with a commit number above `after`."""
         with self._lock:
             self._check_open()
-            # Commit numbers count the changes from 1, so the change with number n stands at index n - 1.
             return self._journal[max(0, after) :]
 
     def snapshot(self) -> LedgerSnapshot:

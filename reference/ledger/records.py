@@ -157,6 +157,11 @@ class Outcome:
     """The record after the event; None where it is unchanged or, for FORGOTTEN, gone."""
     posting: Posting = NO_POSTING
 
+    @property
+    def changes(self) -> bool:
+        """Whether a record or an account of a reservation changes."""
+        return self.record is not None or self.decision is Decision.FORGOTTEN
+
 
 _REFUSALS = {reason: Outcome(Decision.REFUSED, reason) for reason in Reason}
 

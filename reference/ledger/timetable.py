@@ -1,6 +1,7 @@
 """Moments by key, soonest first: when a record's time limit passes, when live work must be over."""
 
 import heapq
+from itertools import count
 
 from kvescrow.spec.vocabulary import Key
 
@@ -13,7 +14,9 @@ class Timetable:
 
     def __init__(self) -> None:
         self._moments: dict[Key, int] = {}
-        self._heap: list[tuple[int, Key]] = []
+        # The serial number spares the comparison of keys, since many share one moment.
+        self._heap: list[tuple[int, int, Key]] = []
+        self._serial = count()
 
     def set(self, key: Key, moment: int | None) -> None:
         """Give `key` its moment; None takes it off the table."""
@@ -23,9 +26,9 @@ class Timetable:
         if self._moments.get(key) == moment:
             return
         self._moments[key] = moment
-        heapq.heappush(self._heap, (moment, key))
+        heapq.heappush(self._heap, (moment, next(self._serial), key))
         if len(self._heap) > 2 * len(self._moments) + _SLACK:
-            self._heap = [(moment, key) for key, moment in self._moments.items()]
+            self._heap = [(moment, next(self._serial), key) for key, moment in self._moments.items()]
             heapq.heapify(self._heap)
 
     def earliest(self) -> int | None:
@@ -36,14 +39,14 @@ class Timetable:
 
     def due(self, clock: int) -> list[Key]:
         """Return the keys whose moment is `clock` or before it, soonest first; they stay on the table."""
-        passed: dict[Key, int] = {}
+        passed: dict[Key, tuple[int, int, Key]] = {}
         while self._heap and self._heap[0][0] <= clock:
             entry = heapq.heappop(self._heap)
             if not self._is_stale(entry):
-                passed[entry[1]] = entry[0]
-        for key, moment in passed.items():
-            heapq.heappush(self._heap, (moment, key))
+                passed[entry[2]] = entry
+        for entry in passed.values():
+            heapq.heappush(self._heap, entry)
         return list(passed)
 
-    def _is_stale(self, entry: tuple[int, Key]) -> bool:
-        return self._moments.get(entry[1]) != entry[0]
+    def _is_stale(self, entry: tuple[int, int, Key]) -> bool:
+        return self._moments.get(entry[2]) != entry[0]
