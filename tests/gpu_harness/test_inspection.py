@@ -30,25 +30,25 @@ def running(rig: Rig) -> Request:
 
 @pytest.mark.parametrize("place", [0, 2], ids=["read", "written"])
 @pytest.mark.parametrize(
-    ("column", "value", "kind"),
+    ("column", "kind"),
     [
-        (GENERATION, 3, KIND.GENERATION_MISMATCH),
-        (OWNER, 8, KIND.OWNER_MISMATCH),
-        (SCOPE, 2, KIND.SCOPE_MISMATCH),
-        (INDEX, 9, KIND.INDEX_MISMATCH),
+        (GENERATION, KIND.GENERATION_MISMATCH),
+        (OWNER, KIND.OWNER_MISMATCH),
+        (SCOPE, KIND.SCOPE_MISMATCH),
+        (INDEX, KIND.INDEX_MISMATCH),
     ],
 )
 def test_a_wrong_stamp_is_its_kind_once(
-    rig: Rig, running: Request, place: int, column: int, value: int, kind: EvidenceKind
+    rig: Rig, running: Request, place: int, column: int, kind: EvidenceKind
 ) -> None:
     page = running.claims[place].page
     expected = int(rig.memory.stamps[page, column])
-    rig.memory.stamps[page, column] = value
+    rig.memory.stamps[page, column] = 99
     evidence = rig.step(running.next_segment(1)).evidence
     assert dict(evidence.counts) == {kind: 1}
     (finding,) = evidence.findings
     assert (finding.page, finding.request, finding.ticket) == (page, 6, rig.ticket)
-    assert (finding.expected, finding.found) == (str(expected), str(value))
+    assert (finding.expected, finding.found) == (str(expected), "99")
 
 
 def test_a_shared_page_may_be_read_and_not_written(rig: Rig, running: Request) -> None:
