@@ -1,6 +1,6 @@
 """One incremental Z3 solver: hypotheses are pushed once and shared by everything asked below them."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum
 
@@ -73,3 +73,28 @@ class Solver:
             return answer
         nicer = self.ask(formula, *small())
         return nicer if nicer.status is Status.SATISFIABLE else answer
+
+    def contradiction(self, formulas: Sequence[z3.BoolRef]) -> frozenset[int]:
+        """Return positions of `formulas` that contradict each other; without any one of them the rest would not.
+
+        Empty where the hypotheses alone are contradictory.
+        """
+        switches = [z3.Bool(f"switch {position}", formula.ctx) for position, formula in enumerate(formulas)]
+        with self.scope():
+            self.assume(z3.Implies(switch, formula) for switch, formula in zip(switches, formulas, strict=True))
+            kept = self._core(switches)
+            for switch in reversed(kept):
+                rest = [other for other in kept if not other.eq(switch)]
+                if self._solver.check(*rest) == z3.unsat:
+                    kept = rest
+        return frozenset(position for position, switch in enumerate(switches) if _is_among(switch, kept))
+
+    def _core(self, switches: Sequence[z3.BoolRef]) -> list[z3.BoolRef]:
+        if self._solver.check(*switches) != z3.unsat:
+            return list(switches)
+        core = self._solver.unsat_core()
+        return [switch for switch in switches if _is_among(switch, core)]
+
+
+def _is_among(term: z3.BoolRef, terms: Iterable[z3.BoolRef]) -> bool:
+    return any(term.eq(other) for other in terms)
