@@ -1,0 +1,20 @@
+"""The KV page pool: promises, pages, prefix index (PAG, SCO)."""
+
+from kvescrow.reference.pages.chain import Digest, chain_digest, root_digest
+from kvescrow.reference.pages.invariants import BrokenInvariant
+from kvescrow.reference.pages.pool import PagePool, PageUse
+from kvescrow.reference.pages.replies import Acquired, PageEvent, PageReply, PoolCounts, Recorder
+
+__all__ = [
+    "Acquired",
+    "BrokenInvariant",
+    "Digest",
+    "PageEvent",
+    "PagePool",
+    "PageReply",
+    "PageUse",
+    "PoolCounts",
+    "Recorder",
+    "chain_digest",
+    "root_digest",
+]
