@@ -61,8 +61,8 @@ def counterexample(table: Table, place: str, name: str, case: Case) -> Counterex
     relevant = {path for expression in read for path in reads(expression)}
     for step in steps:
         relevant |= _touched(table, step.row)
-    for view in (*views, *ends):
-        relevant |= _differences(case.view, view)
+    for view, end in zip(views, ends, strict=True):
+        relevant |= _differences(view, end)
     return Counterexample(
         table=table.name,
         row=place,
@@ -88,7 +88,10 @@ def _promised(table: Table, name: str) -> tuple[str, list[Expression]]:
             return f"{assumption.note}: {assumption.holds}", [assumption.holds]
     for promise in table.non_interference:
         if promise.name == name:
-            return f"{promise.note} ({', '.join(promise.cites)})", [*promise.same]
+            return f"{promise.note} ({', '.join(promise.cites)})", [
+                *promise.same,
+                *(condition for condition, _ in promise.same_when),
+            ]
     return _ALWAYS_PROMISED[name], [table.state]
 
 

@@ -58,8 +58,8 @@ def replay_scenario(path: Path, tables: Sequence[Table]) -> Replay:
     if version != VERSION:
         raise reader.error(f"`kvescrow_scenario` is {version!r}; this version reads {VERSION}")
     table = reader.table(found, tables)
-    name = reader.promise(reader.part(reader.part(found, "expect"), "breaks"), table)
-    finding = examine(table, str(reader.part(found, "row")), name, reader.case(found, table))
+    case = reader.case(found, table)
+    finding = examine(table, str(reader.part(found, "row")), reader.promise(found, table), case)
     return Replay(finding.broken, finding.why)
 
 
@@ -92,19 +92,24 @@ class _Reader:
                 return table
         raise self.error(f"unknown table {name!r}; the tables are {', '.join(t.name for t in tables)}")
 
-    def promise(self, name: object, table: Table) -> str:
-        known = {
-            TOTALITY,
-            WITNESS,
-            CHANGES_NOTHING,
-            *(invariant.name for invariant in table.invariants),
+    def promise(self, found: object, table: Table) -> str:
+        """Return the name of the broken property, which must fit the case."""
+        name = self.part(self.part(found, "expect"), "breaks")
+        event = self.part(found, "event")
+        runs = {promise.name: promise.event for promise in table.non_interference}
+        always = {invariant.name for invariant in table.invariants}
+        of_steps = {
             *(rule.name for rule in table.rules),
             *(assumption.name for assumption in table.assumptions),
-            *(promise.name for promise in table.non_interference),
         }
-        if name not in known:
+        known = {*always, *of_steps, *runs, TOTALITY, WITNESS, CHANGES_NOTHING}
+        if not isinstance(name, str) or name not in known:
             raise self.error(f"`expect.breaks` is {name!r}, which table {table.name} does not promise")
-        return str(name)
+        if event is None and name not in always:
+            raise self.error(f"`event` is null, but `{name}` speaks of a step; name the event")
+        if name in runs and (event != runs[name] or not isinstance(found, dict) or "other_view" not in found):
+            raise self.error(f"`{name}` compares two runs of `{runs[name]}`; give that event and `other_view`")
+        return name
 
     def case(self, found: object, table: Table) -> Case:
         event = self.part(found, "event")
