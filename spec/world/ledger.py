@@ -12,6 +12,7 @@ from kvescrow.spec.tables.account import ACCOUNT
 from kvescrow.spec.tables.account import account as account_entity
 from kvescrow.spec.tables.registry import TABLE_BY_NAME
 from kvescrow.spec.tables.reservation import RESERVATION
+from kvescrow.spec.tables.reservation.view import other as other_entity
 from kvescrow.spec.tables.reservation.view import pool as pool_entity
 from kvescrow.spec.tables.reservation.view import reservation as reservation_entity
 from kvescrow.spec.tables.reservation.view import tenant as tenant_entity
@@ -191,7 +192,7 @@ class LedgerWorld:
                 "tenant_held": in_tenant,
                 "tenant_queued": sum(other in self.queue for other in same),
             }
-            for other in [o for o in self.reservations.values() if o is not record] or [blank(reservation_entity)]:
+            for other in [o for o in self.reservations.values() if o is not record] or [blank(other_entity)]:
                 yield (
                     key,
                     {
