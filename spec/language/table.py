@@ -253,10 +253,11 @@ def _check_names(table: Table) -> None:
         ("row", [row.id for row in table.rows]),
         ("event", [event.name for event in table.events]),
         (
-            "invariant or rule",
+            "property",
             [
                 *(invariant.name for invariant in table.invariants),
                 *(rule.name for rule in table.rules),
+                *(assumption.name for assumption in table.assumptions),
                 *(promise.name for promise in table.non_interference),
             ],
         ),
@@ -359,8 +360,11 @@ def _check_properties(table: Table) -> None:
             _named(situation.name, table, situation.reached, None)
         properties: tuple[StepRule | Assumption, ...] = (*table.rules, *table.assumptions)
         for prop in properties:
-            names = prop.events if prop.events is not None else {event.name for event in table.events}
+            known = {event.name for event in table.events}
+            names = prop.events if prop.events is not None else known
             for name in sorted(names):
+                if name not in known:
+                    raise ExpressionError(f"{prop.name}: unknown event `{name}`")
                 _named(prop.name, table, prop.holds, table.event(name))
         for ghost in table.ghosts:
             check_expression(table, ghost.update, None, type_of(ghost.target), two_states=True)
