@@ -470,7 +470,7 @@ class PageEvents:
     ) -> PageReply:
         if self._recorder is not None:
             self._record(event, holder, None, outcome, parameters)
-        return PageReply(*outcome, self._seq, None, available, asked)
+        return PageReply(*outcome, self._seq, None, holder, available, asked)
 
     def _answer(
         self,
@@ -482,7 +482,7 @@ class PageEvents:
     ) -> PageReply:
         if self._recorder is not None:
             self._record(event, holder, page, outcome, parameters)
-        return PageReply(*outcome, self._seq, page)
+        return PageReply(*outcome, self._seq, page, holder)
 
     def _record(
         self,

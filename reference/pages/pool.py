@@ -65,7 +65,7 @@ class PagePool(PageEvents):
         if refusal is not None:
             self.release(holder)
             self.forget(holder)
-            return PageReply(*refusal, self._seq)
+            return PageReply(*refusal, self._seq, None, holder, reply.available, units)
         return Acquired(
             tuple(page.number for page in record.held), len(hits) * self.page_length, record.promised, self._seq
         )
@@ -78,7 +78,9 @@ class PagePool(PageEvents):
         if record is None or record.promised <= 0:
             return self._answer("allocate", holder, None, NO_PROMISE)
         drawn = self._draw(record)
-        return PageReply(*(NOT_FREE if drawn is None else GRANTED), self._seq, None if drawn is None else drawn.number)
+        return PageReply(
+            *(NOT_FREE if drawn is None else GRANTED), self._seq, None if drawn is None else drawn.number, holder
+        )
 
     def publish(self, holder: str, tokens: Sequence[int]) -> int:
         """Seal the holder's computed pages from the front, and return how many of its first pages are published.

@@ -35,6 +35,8 @@ class PageReply:
     """Commit number of this change; where nothing changed, of the last change before the decision."""
     page: int | None = None
     """The page that was decided on; None where the event names none."""
+    holder: str | None = None
+    """The holder that acted; None where the event names none."""
     available: int | None = None
     """After `admit` or `grow`: units that were neither promised nor held when it was decided; else None."""
     asked: int | None = None
