@@ -17,6 +17,7 @@ from kvescrow.reference.ledger.port import (
     StorageFull,
     TenantConfig,
 )
+from kvescrow.reference.ledger.sqlite import SqliteLedger
 
 __all__ = [
     "Admission",
@@ -29,6 +30,7 @@ __all__ = [
     "MemoryLedger",
     "Recorder",
     "Served",
+    "SqliteLedger",
     "StorageError",
     "StorageFull",
     "TenantConfig",

@@ -12,6 +12,10 @@ from kvescrow.spec.vocabulary import (
     LedgerSnapshot,
     Reason,
     ReservationState,
+    SetBudget,
+    SetPoolLimit,
+    SetTenantLimit,
+    Tick,
     UserError,
 )
 
@@ -128,8 +132,22 @@ class JournalEntry:
         return self.reply.seq
 
 
+def key_of(event: LedgerEvent) -> Key | None:
+    """Return the key that `event` speaks of: with an empty request for a tenant's limits, None for the pool's."""
+    match event:
+        case SetTenantLimit() | SetBudget():
+            return Key(event.tenant, "")
+        case Tick() | SetPoolLimit():
+            return None
+        case _:
+            return event.key
+
+
 Recorder = Callable[[JournalEntry], None]
-"""Sees every decided event in order, refusals included. It must not call the ledger."""
+"""Sees every decided event in order, refusals included. It must not call the ledger.
+
+Where it raises, the event stays decided, and the error reaches whoever submitted it.
+"""
 
 
 class Ledger(Protocol):
