@@ -94,6 +94,10 @@ def _adapted(x: torch.Tensor, weight: torch.Tensor, inward: torch.Tensor, outwar
     return projected + (strength * outward.float()).to(x.dtype)
 
 
+def _of(scopes: torch.Tensor, *adapters: torch.Tensor) -> list[torch.Tensor]:
+    return [adapter.index_select(0, scopes) for adapter in adapters]
+
+
 def project_qkv(
     shape: ModelShape,
     layer: LayerWeights,
@@ -107,8 +111,8 @@ def project_qkv(
     rows = x.shape[0]
     normed = rms_norm(x, layer.input_norm, shape.norm_eps)
     q = F.linear(normed, layer.query).view(rows, shape.heads, shape.head_size)
-    k = _adapted(normed, layer.key, layer.key_adapter_in[scopes], layer.key_adapter_out[scopes])
-    v = _adapted(normed, layer.value, layer.value_adapter_in[scopes], layer.value_adapter_out[scopes])
+    k = _adapted(normed, layer.key, *_of(scopes, layer.key_adapter_in, layer.key_adapter_out))
+    v = _adapted(normed, layer.value, *_of(scopes, layer.value_adapter_in, layer.value_adapter_out))
     k, v = (t.view(rows, shape.kv_heads, shape.head_size) for t in (k, v))
     return rotate(q, turns), rotate(k, turns), v
 
@@ -131,15 +135,15 @@ def logits_of(weights: ModelWeights, x: torch.Tensor) -> tuple[torch.Tensor]:
 
 
 def attend_block(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, visible: torch.Tensor
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, hidden: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """One block of attention for each item: row maximum, sum of exponentials, unnormalised output.
 
     q [items, rows, head_size] scaled fp32; k, v [items, ATTENTION_BLOCK, head_size] fp32, v zero wherever
-    nothing is visible (a NaN there would pass through the product with a zero weight); visible [items,
-    rows, ATTENTION_BLOCK] bool.
+    nothing was written (a NaN there would pass through the product with a zero weight); hidden [items, rows,
+    ATTENTION_BLOCK] bool: tokens that the row does not attend to.
     """
-    scores = torch.bmm(q, k.transpose(1, 2)).masked_fill(~visible, -torch.inf)
+    scores = torch.bmm(q, k.transpose(1, 2)).masked_fill(hidden, -torch.inf)
     top = scores.amax(-1, keepdim=True)
     exponentials = torch.exp(scores - top.masked_fill(top == -torch.inf, 0.0))
     return top, exponentials.sum(-1, keepdim=True), torch.bmm(exponentials, v)

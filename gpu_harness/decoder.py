@@ -81,6 +81,8 @@ class PagedDecoder:
 
     def _check(self, batch: StepBatch) -> None:
         check_batch(batch, self.slots)
+        if not all(0 <= page < self.memory.pages for page in (*batch.pages, batch.scratch)):
+            raise BadBatch(f"ticket {batch.ticket}: a page is not one of the pool's {self.memory.pages}")
         for s in batch.segments:
             who = f"ticket {batch.ticket}, request {s.request}"
             if s.end > self.positions:
@@ -111,68 +113,90 @@ class PagedDecoder:
         shape, bucket = self.weights.shape, self.recipe.row_bucket
         tokens = plan.tokens.clone()
         tokens[plan.fed_rows] = self._sampled[plan.fed_slots]
-        x = self.weights.embedding[tokens]
-        turns = self._turns[plan.positions]
+        x = self.weights.embedding.index_select(0, tokens)
+        turns = self._turns.index_select(0, plan.positions)
+        views = [self._view(tile) for tile in plan.tiles]
         for layer, pages in zip(self.weights.layers, self.memory.kv, strict=True):
             q, k, v = in_buckets(partial(project_qkv, shape, layer), bucket, x, turns, plan.scopes)
             pages[plan.write_pages, 0, plan.write_slots] = k
             pages[plan.write_pages, 1, plan.write_slots] = v
             attended = torch.zeros(plan.rows, shape.query_width, dtype=x.dtype, device=x.device)
-            for tile in plan.tiles:
-                attended[tile.rows] = self._attend(q, pages, tile)
+            for view in views:
+                attended[view.tile.rows] = self._attend(q, pages, view)
             (x,) = in_buckets(partial(finish_layer, shape, layer), bucket, x, attended)
         return x
 
-    def _attend(self, q: torch.Tensor, pages: torch.Tensor, tile: Tile) -> torch.Tensor:
+    def _view(self, tile: Tile) -> "_View":
+        """What every layer's attention of a tile needs, made once for the step."""
+        device, group = tile.ends.device, self.weights.shape.group
+        rows = max(tile.size * group, self.recipe.least_rows)
+        positions = tile.positions.repeat_interleave(group, dim=1)
+        positions = torch.nn.functional.pad(positions, (0, rows - positions.shape[1]))
+        places = torch.arange(tile.blocks * ATTENTION_BLOCK, device=device).view(1, -1, 1, ATTENTION_BLOCK)
+        hidden = positions[:, None, :, None] < places
+        items = (tile.count, tile.blocks, self.weights.shape.kv_heads)
+        return _View(
+            tile,
+            rows,
+            items,
+            hidden[:, :, None].expand(*items, -1, -1).reshape(-1, rows, ATTENTION_BLOCK),
+            (places[:, tile.full_blocks :] >= tile.ends.view(-1, 1, 1, 1)).unsqueeze(-1),
+        )
+
+    def _attend(self, q: torch.Tensor, pages: torch.Tensor, view: "_View") -> torch.Tensor:
         """Attention of a tile's queries, [used rows, query width]. `pages` is one layer of the pool."""
-        shape = self.weights.shape
-        blocks = tile.table.shape[1] * PAGE_LENGTH // ATTENTION_BLOCK
-        queries = self._tile_queries(q, tile)
-        rows = queries.shape[2]
-        items = (tile.count, blocks, shape.kv_heads)
-        keys, values = _gather(pages, tile, blocks)
-        places = torch.arange(blocks * ATTENTION_BLOCK, device=q.device).view(1, blocks, 1, ATTENTION_BLOCK)
-        beyond = (places >= tile.ends.view(-1, 1, 1, 1)).unsqueeze(-1)
-        values = values.masked_fill(beyond, 0.0)
-        visible = self._row_positions(tile, rows)[:, None, :, None] >= places
+        shape, tile, rows, items = self.weights.shape, view.tile, view.rows, view.items
+        queries = self._tile_queries(q, tile, rows)
+        keys, values = _gather(pages, tile)
+        values[:, tile.full_blocks :].masked_fill_(view.beyond, 0.0)
         top, total, output = in_buckets(
             attend_block,
             self.recipe.item_bucket,
             queries[:, None].expand(*items, -1, -1).reshape(-1, rows, shape.head_size),
-            keys.reshape(-1, ATTENTION_BLOCK, shape.head_size),
-            values.reshape(-1, ATTENTION_BLOCK, shape.head_size),
-            visible[:, :, None].expand(*items, -1, -1).reshape(-1, rows, ATTENTION_BLOCK),
+            keys.view(-1, ATTENTION_BLOCK, shape.head_size),
+            values.view(-1, ATTENTION_BLOCK, shape.head_size),
+            view.hidden,
         )
         joined = combine_blocks(*(part.view(*items, rows, -1) for part in (top, total, output)))
         real = joined[:, :, : tile.size * shape.group].reshape(
             tile.count, shape.kv_heads, tile.size, shape.group, shape.head_size
         )
         flat = real.transpose(1, 2).reshape(tile.count * tile.size, shape.query_width)
-        return flat[tile.places].to(q.dtype)
+        return flat.index_select(0, tile.places).to(q.dtype)
 
-    def _tile_queries(self, q: torch.Tensor, tile: Tile) -> torch.Tensor:
+    def _tile_queries(self, q: torch.Tensor, tile: Tile, rows: int) -> torch.Tensor:
         """Scaled fp32 queries [tiles, kv_heads, rows, head_size]; rows are (token, head of the group), then
         padding.
         """
         shape = self.weights.shape
         flat = q.new_zeros(tile.count * tile.size, shape.heads, shape.head_size, dtype=torch.float32)
-        flat[tile.places] = q[tile.rows].float() * shape.head_size**-0.5
+        flat[tile.places] = q.index_select(0, tile.rows).float() * shape.head_size**-0.5
         split = flat.view(tile.count, tile.size, shape.kv_heads, shape.group, shape.head_size).transpose(1, 2)
-        rows = split.reshape(tile.count, shape.kv_heads, tile.size * shape.group, shape.head_size)
-        missing = max(self.recipe.least_rows - rows.shape[2], 0)
-        return torch.nn.functional.pad(rows, (0, 0, 0, missing)) if missing else rows
-
-    def _row_positions(self, tile: Tile, rows: int) -> torch.Tensor:
-        """Position of each query row, [tiles, rows]; padding rows are at position 0, which sees one token."""
-        positions = tile.positions.repeat_interleave(self.weights.shape.group, dim=1)
-        return torch.nn.functional.pad(positions, (0, rows - positions.shape[1]))
+        queries = split.reshape(tile.count, shape.kv_heads, tile.size * shape.group, shape.head_size)
+        missing = rows - queries.shape[2]
+        return torch.nn.functional.pad(queries, (0, 0, 0, missing)) if missing else queries
 
 
-def _gather(pages: torch.Tensor, tile: Tile, blocks: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """fp32 K and V of a tile's context, each [tiles, blocks, kv_heads, ATTENTION_BLOCK, head_size]."""
-    gathered = pages[tile.table]
-    kv_heads, head_size = gathered.shape[-2:]
-    split = gathered.view(tile.count, blocks, -1, 2, PAGE_LENGTH, kv_heads, head_size)
-    k, v = split.permute(3, 0, 1, 5, 2, 4, 6).float().unbind(0)
-    size = (tile.count, blocks, kv_heads, ATTENTION_BLOCK, head_size)
-    return k.reshape(size), v.reshape(size)
+@frozen
+class _View:
+    """A tile with `rows` query rows an item, `items` = (tiles, blocks, KV heads), and its masks.
+
+    `hidden` [items, rows, ATTENTION_BLOCK]: tokens after the query; padding rows are at position 0 and see one.
+    `beyond` [tiles, blocks that are not full, 1, ATTENTION_BLOCK, 1]: places after the context.
+    """
+
+    tile: Tile
+    rows: int
+    items: tuple[int, int, int]
+    hidden: torch.Tensor
+    beyond: torch.Tensor
+
+
+def _gather(pages: torch.Tensor, tile: Tile) -> tuple[torch.Tensor, torch.Tensor]:
+    """fp32 K and V of a tile's context, each [tiles, blocks, kv_heads, ATTENTION_BLOCK, head_size], contiguous."""
+    kv_heads, head_size = pages.shape[-2:]
+    gathered = pages.index_select(0, tile.table.flatten())
+    split = gathered.view(tile.count, tile.blocks, -1, 2, PAGE_LENGTH, kv_heads, head_size)
+    size = (tile.count, tile.blocks, kv_heads, ATTENTION_BLOCK, head_size)
+    k, v = split.permute(3, 0, 1, 5, 2, 4, 6).unbind(0)
+    return k.float().reshape(size).contiguous(), v.float().reshape(size).contiguous()

@@ -21,6 +21,7 @@ class Device:
         self.name = name
         self.torch_device = torch.device(name)
         self._streams: list[Stream] = []
+        self._gates: list[Gate] = []
         self.prefill = self.stream("prefill")
         self.decode = self.stream("decode")
 
@@ -37,9 +38,10 @@ class Device:
 
     def gate(self, microseconds: int | None = None) -> Gate:
         """A gate that holds at most `microseconds` (default: a minute on cpu, 0.1 s on cuda)."""
-        if self.is_cuda:
-            return cuda_gate(CUDA_GATE_MICROSECONDS if microseconds is None else microseconds)
-        return cpu_gate(WAIT_LIMIT_MICROSECONDS if microseconds is None else microseconds)
+        make, limit = (cuda_gate, CUDA_GATE_MICROSECONDS) if self.is_cuda else (cpu_gate, WAIT_LIMIT_MICROSECONDS)
+        gate = make(limit if microseconds is None else microseconds)
+        self._gates.append(gate)
+        return gate
 
     def upload(self, host: torch.Tensor) -> torch.Tensor:
         """Copy a host tensor to the device, ordered on the current stream."""
@@ -58,12 +60,18 @@ class Device:
         return host
 
     def synchronize(self) -> None:
-        """Block the host until all streams are idle. Raises StreamFailed, DeviceTimeout."""
+        """Block the host until all streams are idle, and the host's own device work. Raises StreamFailed,
+        DeviceTimeout.
+        """
         for stream in self._streams:
             stream.synchronize()
+        if self.is_cuda:
+            torch.cuda.synchronize(self.torch_device)
 
     def close(self) -> None:
-        """Wait (bounded) for the work in flight and stop all streams."""
+        """Open all gates, wait (bounded) for the work in flight and stop all streams."""
+        for gate in self._gates:
+            gate.open()
         for stream in self._streams:
             stream.close()
 
@@ -102,15 +110,17 @@ def _cuda_settings() -> Iterator[None]:
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":16:8")
     os.environ.setdefault("CUBLASLT_WORKSPACE_SIZE", "1")
     matmul = torch.backends.cuda.matmul
-    names = ("allow_tf32", "allow_bf16_reduced_precision_reduction", "allow_fp16_reduced_precision_reduction")
-    before = {name: getattr(matmul, name) for name in names}
-    library = torch.backends.cuda.preferred_blas_library()
-    for name in names:
-        setattr(matmul, name, False)
-    torch.backends.cuda.preferred_blas_library("cublaslt")
+    reductions = ("allow_bf16_reduced_precision_reduction", "allow_fp16_reduced_precision_reduction")
+    before = {name: (getattr(matmul, name), getattr(matmul, f"{name}_split_k")) for name in reductions}
+    tf32, library = matmul.allow_tf32, torch.backends.cuda.preferred_blas_library()
     try:
+        for name in reductions:
+            setattr(matmul, name, (False, False))
+        matmul.allow_tf32 = False
+        torch.backends.cuda.preferred_blas_library("cublaslt")
         yield
     finally:
         for name, value in before.items():
             setattr(matmul, name, value)
+        matmul.allow_tf32 = tf32
         torch.backends.cuda.preferred_blas_library(library)

@@ -80,11 +80,13 @@ class Tile:
 
     `rows` [used]: batch rows of the real queries; `places` [used]: their places in the flattened tiles;
     `positions` [count, size]; `table` [count, pages], padded with the sink; `ends` [count]: tokens in the
-    context.
+    context. Of `blocks` attention blocks, the first `full_blocks` lie wholly inside every tile's context.
     """
 
     count: int
     size: int
+    blocks: int
+    full_blocks: int
     rows: torch.Tensor
     places: torch.Tensor
     positions: torch.Tensor
@@ -208,6 +210,8 @@ def _tile(pieces: list[_Piece], recipe: Recipe, ints: Callable[..., torch.Tensor
     return Tile(
         count=len(pieces),
         size=size,
+        blocks=blocks,
+        full_blocks=min(p.start + p.length for p in pieces) // ATTENTION_BLOCK,
         rows=ints([p.row + i for p in pieces for i in range(p.length)]),
         places=ints([n * size + i for n, p in enumerate(pieces) for i in range(p.length)]),
         positions=ints([[p.start + i if i < p.length else 0 for i in range(size)] for p in pieces]),

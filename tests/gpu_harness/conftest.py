@@ -70,7 +70,8 @@ class Rig:
         return Request(number, scope, list(prompt), (*shared, *grant.claims), len(shared) * PAGE_LENGTH)
 
     def step(self, *segments: Segment, stream: Stream | None = None, scratch: int = 0) -> StepResult:
-        """One step, waited for."""
+        """One step, waited for; what the host did to the pool before is ordered before it."""
+        self.device.synchronize()
         self.ticket += 1
         batch = StepBatch(self.ticket, segments, scratch)
         result = self.decoder.launch(stream or self.device.decode, batch).wait()

@@ -70,6 +70,38 @@ def test_a_shared_prefix_changes_no_bit(rig: Rig, prompts: list[list[int]]) -> N
     assert rig.evidence == NOTHING
 
 
+def test_steps_launched_ahead_on_two_streams_have_the_oracle_s_bits(rig: Rig, prompts: list[list[int]]) -> None:
+    decode, prefill = rig.device.decode, rig.device.prefill
+    early = [rig.admit(n, prompt, COUNT, scope=n % 3) for n, prompt in enumerate(prompts[:4])]
+    late = rig.admit(9, prompts[-1], COUNT, scope=1)
+    gate = rig.device.gate()
+    gate.hold(decode)
+    launched = []
+    for step in range(COUNT):
+        segments = [r.next_segment(1000, feed=True) for r in early]
+        for request, segment in zip(early, segments, strict=True):
+            request.done = segment.end
+        launched.append(rig.decoder.launch(decode, StepBatch(step, segments)))
+    chunks = []
+    for start in range(0, len(late.prompt), 40):
+        tokens = tuple(late.prompt[start : start + 40])
+        segment = Segment(9, 1, 9, start, tokens, late.claims)
+        chunks.append(rig.decoder.launch(prefill, StepBatch(50 + start, [segment])))
+    assert gate.holding()
+    gate.open()
+    for pending in launched:
+        result = pending.wait()
+        rig.evidence += result.evidence
+        rig.take(early, result.batch.segments, result)
+    last = chunks[-1].wait()
+    rig.evidence += last.evidence
+    rig.take([late], last.batch.segments, last)
+    rig.play([late], COUNT, 1, random.Random(1))
+    for request in (*early, late):
+        against_oracle(rig, request)
+    assert rig.evidence == NOTHING
+
+
 def test_scopes_have_different_logits(rig: Rig, prompts: list[list[int]]) -> None:
     requests = [rig.admit(scope, prompts[4], COUNT, scope=scope) for scope in range(3)]
     rig.play(requests, 1, 1000, random.Random(1))
@@ -123,6 +155,7 @@ def test_padding_rows_write_only_to_the_scratch_page(rig: Rig) -> None:
         ((Segment(0, 0, 0, 0, (512,), (PageClaim(1, 1),)),), "vocabulary"),
         ((Segment(0, 0, 0, 192, (1,), (PageClaim(1, 1),) * 13),), "beyond the 192"),
         ((Segment(0, 0, 0, 0, (1,), (PageClaim(1, 1),)),) * 2, "two segments"),
+        ((Segment(0, 0, 0, 0, (1,), (PageClaim(160, 1),)),), "not one of the pool's 160"),
     ],
 )
 def test_a_contradictory_descriptor_is_refused_before_the_launch(

@@ -55,6 +55,7 @@ def test_a_page_goes_from_free_to_granted_to_shared_to_free(rig: Rig) -> None:
     memory.publish(stream, [5]).wait()
     assert memory.stamps[5].tolist() == [1, SHARED_OWNER, 2, 5]
     memory.kv[:, 5] = 1.0
+    rig.device.synchronize()
     memory.reclaim(stream, [5]).wait()
     assert memory.stamps[5].tolist() == [2, NOBODY, NOBODY, NOBODY]
     assert memory.audit_free(stream, [5]).wait().clean
@@ -73,6 +74,7 @@ def test_a_page_granted_twice_gets_another_generation_and_breaks_the_canary(rig:
 
 def test_one_changed_word_of_a_free_page_is_found(rig: Rig) -> None:
     rig.memory.bits[1, 8, 1, 15, 1, 31] ^= 1
+    rig.device.synchronize()
     evidence = rig.memory.audit_free(rig.device.decode, range(1, rig.memory.pages)).wait()
     assert [(f.kind, f.page, f.found) for f in evidence.findings] == [
         (EvidenceKind.CANARY_BROKEN, 8, "1 other word(s)")
@@ -82,9 +84,11 @@ def test_one_changed_word_of_a_free_page_is_found(rig: Rig) -> None:
 def test_a_parked_page_that_changes_is_found(rig: Rig) -> None:
     memory, stream = rig.memory, rig.device.decode
     memory.kv[:, 4] = torch.randn_like(memory.kv[:, 4])
+    rig.device.synchronize()
     before = memory.fingerprint(stream, [4, 6]).wait()
     assert compare_fingerprints(before, memory.fingerprint(stream, [4, 6]).wait()).clean
     memory.bits[0, 4, 0, 7, 1, 3] ^= 1
+    rig.device.synchronize()
     after = memory.fingerprint(stream, [6, 4]).wait()
     evidence = compare_fingerprints(before, after)
     assert [(f.kind, f.page) for f in evidence.findings] == [(EvidenceKind.PARKED_PAGE_CHANGED, 4)]
@@ -93,8 +97,10 @@ def test_a_parked_page_that_changes_is_found(rig: Rig) -> None:
 def test_two_swapped_words_change_the_fingerprint(rig: Rig) -> None:
     memory, stream = rig.memory, rig.device.decode
     memory.kv[:, 4] = torch.randn_like(memory.kv[:, 4])
+    rig.device.synchronize()
     before = memory.fingerprint(stream, [4]).wait()
     memory.kv[0, 4, 0, :2] = memory.kv[0, 4, 0, :2].flip(0)
+    rig.device.synchronize()
     assert memory.fingerprint(stream, [4]).wait() != before
 
 

@@ -139,6 +139,14 @@ def test_a_gate_that_nobody_opens_fails_its_stream() -> None:
         assert isinstance(caught.value.__cause__, DeviceTimeout)
 
 
+def test_closing_a_device_opens_its_gates() -> None:
+    with open_device("cpu") as own:
+        own.gate().hold(own.decode)
+        held = own.decode.submit(lambda: 4)
+        assert not held.done()
+    assert held.result() == 4
+
+
 def test_a_closed_stream_refuses_work_and_its_thread_is_gone() -> None:
     with open_device("cpu") as own:
         stream = own.stream("copies")
