@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from enum import Enum
+from functools import cache
 from typing import cast
 
 from kvescrow.spec.language.expressions import (
@@ -13,7 +14,7 @@ from kvescrow.spec.language.expressions import (
     Literal,
     Not,
 )
-from kvescrow.spec.language.interpreter import Changes, Fired, Record, View
+from kvescrow.spec.language.interpreter import Changes, Fired, Record, Value, View
 from kvescrow.spec.language.table import Row, Table, effects_of
 
 Cell = Callable[[View, Record], tuple[int, Changes]]
@@ -33,6 +34,22 @@ class CompiledTable:
         cell = (cast(Enum, view[self.table.moves.name]["state"]), event)
         index, changes = self._cells[cell](view, parameters)
         return Fired(self._rows[cell][index], changes)
+
+
+@cache
+def compiled(table: Table) -> CompiledTable:
+    """Return `table` compiled; the same table is compiled once."""
+    return CompiledTable(table)
+
+
+def function_of(expression: Expression) -> Callable[[View, Record], Value]:
+    """Return `expression` as a Python function of a view and the event's parameters.
+
+    Raises `ValueError` where it reads an older state.
+    """
+    constants: dict[str, object] = {}
+    source = _source(expression, constants)
+    return cast(Callable[[View, Record], Value], eval(f"lambda view, event: {source}", constants))
 
 
 def _compile(table: Table, cell: tuple[Enum, str], rows: tuple[Row, ...]) -> Cell:

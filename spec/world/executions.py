@@ -1,6 +1,6 @@
 """A worker's executions and tickets, moved by their tables."""
 
-from kvescrow.spec.language.compiler import CompiledTable
+from kvescrow.spec.language.compiler import compiled
 from kvescrow.spec.language.interpreter import Record
 from kvescrow.spec.tables.execution import execution as execution_entity
 from kvescrow.spec.tables.execution import ticket as ticket_entity
@@ -16,8 +16,8 @@ class ExecutionWorld:
     def __init__(self, watch: Watch | None = None) -> None:
         """Start with nothing begun."""
         self._watch = watch
-        self._execution = CompiledTable(TABLE_BY_NAME["execution"])
-        self._ticket = CompiledTable(TABLE_BY_NAME["ticket"])
+        self._execution = compiled(TABLE_BY_NAME["execution"])
+        self._ticket = compiled(TABLE_BY_NAME["ticket"])
         self.executions: dict[str, MutableRecord] = {}
         self.tickets: dict[tuple[str, int], MutableRecord] = {}
 

@@ -5,7 +5,7 @@ from typing import cast
 
 from attrs import asdict, frozen
 
-from kvescrow.spec.language.compiler import CompiledTable
+from kvescrow.spec.language.compiler import compiled
 from kvescrow.spec.language.expressions import reads
 from kvescrow.spec.language.interpreter import Record, View
 from kvescrow.spec.tables.account import ACCOUNT
@@ -72,8 +72,8 @@ class LedgerWorld:
     ) -> None:
         """Start empty. `retention` is in microseconds; `watch` sees every view before a row fires."""
         self._watch = watch
-        self._reservation = CompiledTable(TABLE_BY_NAME["reservation"])
-        self._account = CompiledTable(TABLE_BY_NAME["account"])
+        self._reservation = compiled(TABLE_BY_NAME["reservation"])
+        self._account = compiled(TABLE_BY_NAME["account"])
         self.pool = blank(pool_entity, limit=pool_limit, retention=retention, next_life=1, next_generation=1)
         self.tenants = {
             name: blank(tenant_entity, limit=terms.limit, budget=terms.budget, queue_limit=terms.queue_limit)

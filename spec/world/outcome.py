@@ -1,12 +1,13 @@
 """What a world answers."""
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 
 from attrs import frozen
 
-from kvescrow.spec.language.compiler import CompiledTable
+from kvescrow.spec.language.compiler import CompiledTable, function_of
 from kvescrow.spec.language.expressions import Entity, Kind
-from kvescrow.spec.language.interpreter import Record, Value, View, evaluate
+from kvescrow.spec.language.interpreter import Record, Value, View
 from kvescrow.spec.language.table import Invariant, Table
 from kvescrow.spec.vocabulary import Decision, Reason
 
@@ -50,4 +51,9 @@ def apply_row(
 def violated(table: Table, view: View, invariants: Iterable[Invariant] | None = None) -> list[str]:
     """Return the names of the invariants of `table` that do not hold in `view`."""
     chosen = table.invariants if invariants is None else invariants
-    return [invariant.name for invariant in chosen if not evaluate(invariant.holds, view)]
+    return [invariant.name for invariant in chosen if not _holds(invariant)(view, {})]
+
+
+@cache
+def _holds(invariant: Invariant) -> Callable[[View, Record], Value]:
+    return function_of(invariant.holds)

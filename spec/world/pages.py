@@ -3,7 +3,7 @@
 from collections.abc import Callable, Hashable, Iterator
 from typing import cast
 
-from kvescrow.spec.language.compiler import CompiledTable
+from kvescrow.spec.language.compiler import compiled
 from kvescrow.spec.language.interpreter import Record, View
 from kvescrow.spec.tables.page import PAGE
 from kvescrow.spec.tables.page import view as entities
@@ -53,8 +53,8 @@ class PageWorld:
         """
         self._watch = watch
         self._digest = digest
-        self._page = CompiledTable(TABLE_BY_NAME["page"])
-        self._promise = CompiledTable(TABLE_BY_NAME["promise"])
+        self._page = compiled(TABLE_BY_NAME["page"])
+        self._promise = compiled(TABLE_BY_NAME["promise"])
         usable = pages - 1
         self.scope_limit = usable if scope_limit is None else scope_limit
         self.pool = blank(entities.pool, total=usable, free=usable)
