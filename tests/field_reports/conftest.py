@@ -1,0 +1,75 @@
+"""Subjects that every vector runs on: the oracle, and the reference with each of its ledgers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from tests.field_reports.driver import Worker
+from tests.field_reports.ledger import Ledger, Terms
+from tests.field_reports.on_reference import ReferenceLedger, ReferencePages, ReferenceWorker
+from tests.field_reports.on_world import WorldLedger, WorldPages, WorldWorker
+from tests.field_reports.pages import PAGE_LENGTH, TENANT, Pages
+
+DEFAULT_TENANTS = {TENANT: Terms()}
+
+
+class PagesOf(Protocol):
+    """Build a pool with that many usable pages of `length` tokens; `weak`: all chain digests collide."""
+
+    def __call__(self, pages: int, length: int = PAGE_LENGTH, *, weak: bool = False) -> Pages: ...
+
+
+class LedgerOf(Protocol):
+    """Build a ledger over a pool of that many units."""
+
+    def __call__(self, pool_limit: int, tenants: Mapping[str, Terms] = DEFAULT_TENANTS) -> Ledger: ...
+
+
+WorkerOf = Callable[[int], Worker]
+"""Build a worker with that many usable pages, and the ledger that counts them."""
+
+
+@pytest.fixture(params=["oracle", "reference"])
+def pages_of(request: pytest.FixtureRequest) -> PagesOf:
+    """A page pool."""
+    subject = {"oracle": WorldPages, "reference": ReferencePages}[request.param]
+
+    def build(pages: int, length: int = PAGE_LENGTH, *, weak: bool = False) -> Pages:
+        return subject(pages, length, weak=weak)
+
+    return build
+
+
+@pytest.fixture(params=["oracle", "reference-memory", "reference-sqlite"])
+def ledger_of(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LedgerOf]:
+    """A ledger."""
+    opened: list[ReferenceLedger] = []
+
+    def build(pool_limit: int, tenants: Mapping[str, Terms] = DEFAULT_TENANTS) -> Ledger:
+        if request.param == "oracle":
+            return WorldLedger(pool_limit, tenants)
+        file = tmp_path / f"{len(opened)}.sqlite" if request.param == "reference-sqlite" else None
+        opened.append(ReferenceLedger(pool_limit, tenants, file))
+        return opened[-1]
+
+    yield build
+    for each in opened:
+        each.ledger.close()
+
+
+@pytest.fixture
+def worker_of(ledger_of: LedgerOf) -> WorkerOf:
+    """A worker, of the same subject as the ledger."""
+
+    def build(pages: int) -> Worker:
+        ledger = ledger_of(pages)
+        if isinstance(ledger, WorldLedger):
+            return WorldWorker(WorldPages(pages, PAGE_LENGTH, weak=False), ledger)
+        assert isinstance(ledger, ReferenceLedger)
+        return ReferenceWorker(ReferencePages(pages, PAGE_LENGTH, weak=False), ledger)
+
+    return build
