@@ -102,7 +102,7 @@ class _RowProof:
             return self._result(
                 WITNESS, Verdict.REFUTED, start, state=state.name, detail=differs, counterexample=example
             )
-        return self._result(WITNESS, Verdict.PROVED, start, state=state.name)
+        return self._result(WITNESS, Verdict.PROVED, start, state=state.name, witness=case)
 
     def _disagreement(self, case: Case, model: z3.ModelRef) -> str:
         """Return how interpreter and solver differ on `case`; empty where they agree."""

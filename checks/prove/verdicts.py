@@ -6,6 +6,7 @@ from typing import Any
 from attrs import field, frozen
 
 from kvescrow.checks.prove.counterexample import Counterexample
+from kvescrow.checks.prove.step import Case
 
 
 class Verdict(Enum):
@@ -53,6 +54,8 @@ class Result:
     detail: str = ""
     """Why it is not proved, in words."""
     counterexample: Counterexample | None = None
+    witness: Case | None = field(default=None, eq=False, repr=False)
+    """For a proved witness, the case in which the row fires."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the record that reports and tools read."""

@@ -10,6 +10,8 @@ import sys
 import pytest
 
 from kvescrow.checks.prove import Method, Verdict, count_obligations, prove
+from kvescrow.spec.language.compiler import CompiledTable
+from kvescrow.spec.language.interpreter import fire
 from kvescrow.spec.language.table import Table
 from kvescrow.spec.tables.execution import TICKET
 from kvescrow.spec.tables.registry import ALL_TABLES
@@ -41,6 +43,23 @@ def test_nothing_is_left_out(table: Table) -> None:
         if row.reply.decision.changes_nothing:
             wanted.add((row.id, "changes_nothing", None))
     assert found == wanted
+
+
+@pytest.mark.parametrize("table", ALL_TABLES, ids=lambda table: table.name)
+def test_interpreter_and_compiler_fire_each_row_on_its_witness(table: Table) -> None:
+    compiled = CompiledTable(table)
+    witnesses = [result for result in prove([table]).results if result.witness is not None]
+    assert {(result.row, result.state) for result in witnesses} == {
+        (row.id, state.name) for row in table.rows for state in row.sources
+    }
+    for result in witnesses:
+        case = result.witness
+        assert case is not None and case.event is not None
+        interpreted = fire(table, case.view, case.event, case.parameters)
+        assert interpreted.row.id == result.row
+        assert case.view[table.moves.name]["state"] is table.state_type[result.state or ""]
+        fired = compiled.fire(case.view, case.event, case.parameters)
+        assert (fired.row, fired.changes) == (interpreted.row, interpreted.changes)
 
 
 def test_a_frame_is_used_only_where_the_row_writes_nothing_that_is_read() -> None:
