@@ -38,13 +38,13 @@ class PoolState:
 
 def check(pool: PoolState) -> None:
     """Raise BrokenInvariant for the first invariant that does not hold."""
-    for name, holds in {**_OF_THE_POOL, **_OF_THE_LISTS}.items():
+    for name, holds in {**OF_THE_POOL, **OF_THE_LISTS}.items():
         _require(name, holds(pool))
     for page in pool.pages:
-        for name, holds_of in _OF_A_PAGE.items():
+        for name, holds_of in OF_A_PAGE.items():
             _require(name, holds_of(page))
     for account in pool.accounts.values():
-        for name, holds_for in _OF_AN_ACCOUNT.items():
+        for name, holds_for in OF_AN_ACCOUNT.items():
             _require(name, holds_for(pool, account))
 
 
@@ -95,7 +95,7 @@ def _is_counted(state: P, read: Callable[[PoolCounts], int]) -> Callable[[PoolSt
     return lambda pool: read(pool.counts) == _number(pool, state)
 
 
-_OF_THE_POOL: dict[str, Callable[[PoolState], bool]] = {
+OF_THE_POOL: dict[str, Callable[[PoolState], bool]] = {
     **{f"{state.value.lower()}_pages_are_counted": _is_counted(state, read) for state, read in _COUNTED.items()},
     "every_page_is_in_one_account": lambda pool: (
         pool.counts.total == sum(_number(pool, state) for state in _COUNTED) == len(pool.pages) - 1
@@ -114,7 +114,7 @@ _OF_THE_POOL: dict[str, Callable[[PoolState], bool]] = {
     "the_parent_counts_its_children": _children_agree,
 }
 
-_OF_THE_LISTS: dict[str, Callable[[PoolState], bool]] = {
+OF_THE_LISTS: dict[str, Callable[[PoolState], bool]] = {
     "the_free_list_is_complete": lambda pool: (
         sorted(page.number for page in pool.free_list) == [page.number for page in pool.pages if page.state is P.FREE]
     ),
@@ -148,7 +148,7 @@ def _parent_is_published(page: Page) -> bool:
     return page.parent is not None and page.parent.chain is not None and page.parent.account is page.account
 
 
-_OF_A_PAGE: dict[str, Callable[[Page], bool]] = {
+OF_A_PAGE: dict[str, Callable[[Page], bool]] = {
     "holding_fits_the_state": _holding_fits,
     "tickets_fit_the_state": _tickets_fit,
     "matchable_pages_are_computed": lambda page: (
@@ -165,7 +165,7 @@ _OF_A_PAGE: dict[str, Callable[[Page], bool]] = {
     "holders_are_of_the_scope": lambda page: all(holder.account is page.account for holder in page.holders),
 }
 
-_OF_AN_ACCOUNT: dict[str, Callable[[PoolState, ScopeAccount], bool]] = {
+OF_AN_ACCOUNT: dict[str, Callable[[PoolState, ScopeAccount], bool]] = {
     "scope_is_charged_once_a_page": lambda pool, account: (
         account.shared == sum(page.state is P.SHARED and page.account is account for page in pool.pages)
     ),

@@ -1,0 +1,244 @@
+"""Whole requests and steps: all or nothing, in the right order, and told to the recorder."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from kvescrow.reference.pages import Acquired, PageEvent, PagePool, PageReply, PageUse
+from kvescrow.spec.vocabulary import Decision, PageState, PrefixScope, Reason, UserError
+
+SCOPE = PrefixScope("tenant", model="m", page_length=2)
+
+
+def compute(pool: PagePool, holder: str, sequence: list[int]) -> int:
+    pages = pool.pages_of(holder)
+    writes = tuple(page for page in pages if pool.chain(page) is None)
+    use = [PageUse(holder, writes=writes, filled=frozenset(pages[: len(sequence) // pool.page_length]) & set(writes))]
+    assert pool.launch(use).decision is Decision.LAUNCHED
+    pool.finish(use, ok=True)
+    return pool.publish(holder, sequence)
+
+
+def acquire(pool: PagePool, holder: str, prompt: list[int], total: int | None = None) -> Acquired:
+    got = pool.acquire(holder, SCOPE, prompt, total or len(prompt))
+    assert isinstance(got, Acquired)
+    return got
+
+
+def test_output_pages_are_promised_and_drawn_later() -> None:
+    pool = PagePool(6, 2)
+    got = acquire(pool, "a#1", [1, 2, 3], total=9)
+    assert (len(got.pages), got.promised) == (2, 3)
+    assert pool.acquire("b#1", SCOPE, [7], 2).reason is Reason.POOL_CAPACITY
+    drawn = [pool.allocate("a#1").page for _ in range(3)]
+    assert pool.pages_of("a#1") == (*got.pages, *drawn)
+    assert pool.allocate("a#1").reason is Reason.NO_PROMISE
+
+
+def test_a_release_gives_back_all_and_a_second_one_nothing() -> None:
+    pool = PagePool(4, 2)
+    acquire(pool, "a#1", [1, 2, 3], total=5)
+    assert pool.release("a#1").decision is Decision.RELEASED
+    assert (pool.counts().free, pool.counts().promised) == (3, 0)
+    assert pool.release("a#1").decision is Decision.RECORDED
+    assert pool.acquire("a#1", SCOPE, [1], 1).reason is Reason.CLOSED
+    pool.forget("a#1")
+    assert pool.release("a#1").reason is Reason.UNKNOWN_KEY
+
+
+def test_the_least_recently_held_chain_goes_first_from_its_end() -> None:
+    pool = PagePool(7, 2)
+    for holder, prompt in (("a#1", [1, 2, 3, 4, 5, 6]), ("b#1", [7, 8, 9, 10])):
+        acquire(pool, holder, prompt)
+        compute(pool, holder, prompt)
+        pool.release(holder)
+    a = pool.lookup(SCOPE, [1, 2, 3, 4, 5, 6, 0])
+    assert (a, pool.counts().free) == (6, 1)
+    acquire(pool, "c#1", [20], total=1)
+    found = []
+    for number in range(5):
+        acquire(pool, f"d#{number}", [30])
+        found.append((pool.lookup(SCOPE, [1, 2, 3, 4, 5, 6, 0]), pool.lookup(SCOPE, [7, 8, 9, 10, 0])))
+    assert found == [(4, 4), (2, 4), (0, 4), (0, 2), (0, 0)]
+    pool.check()
+
+
+def test_a_page_that_becomes_a_leaf_late_is_still_evicted() -> None:
+    pool = PagePool(4, 2)
+    acquire(pool, "a#1", [1, 2, 3, 4])
+    compute(pool, "a#1", [1, 2, 3, 4])
+    first, second = pool.pages_of("a#1")
+    pool.drop("a#1", first)
+    pool.drop("a#1", second)
+    acquire(pool, "b#1", [9, 9, 9])
+    assert pool.snapshot().pages[first].state is PageState.CACHED
+    acquire(pool, "c#1", [8])
+    assert pool.counts().cached == 0
+    pool.check()
+
+
+def test_retiring_a_scope_unpublishes_leaf_first_and_holders_keep_theirs() -> None:
+    events: list[PageEvent] = []
+    pool = PagePool(8, 2, recorder=events.append)
+    for holder, prompt in (("a#1", [1, 2, 3, 4, 5, 6]), ("b#1", [1, 2, 9, 9])):
+        acquire(pool, holder, prompt)
+        compute(pool, holder, prompt)
+    pool.release("a#1")
+    assert pool.retire_scope(SCOPE).decision is Decision.NOTED
+    assert {event.decision for event in events if event.name == "retire_scope"} == {Decision.NOTED, Decision.RELEASED}
+    assert pool.lookup(SCOPE, [1, 2, 0]) == 0
+    counts = pool.counts()
+    assert (counts.cached, counts.shared, counts.free) == (0, 2, 5)
+    assert pool.retire_scope(SCOPE).decision is Decision.RECORDED
+    pool.release("b#1")
+    assert pool.counts().free == 7
+    acquire(pool, "c#1", [1, 2, 3])
+    assert compute(pool, "c#1", [1, 2, 3]) == 0
+    pool.check()
+
+
+def test_a_step_is_launched_whole_or_not_at_all() -> None:
+    pool = PagePool(6, 2)
+    acquire(pool, "a#1", [1, 2, 3])
+    compute(pool, "a#1", [1, 2, 3])
+    shared, private = pool.pages_of("a#1")
+    before = pool.snapshot()
+    reply = pool.launch([PageUse("a#1", reads=(shared,), writes=(private,)), PageUse("a#1", writes=(shared,))])
+    assert (reply.reason, reply.holder, reply.page) == (Reason.READ_ONLY, "a#1", shared)
+    assert pool.snapshot() == before
+
+
+def test_what_a_failed_step_wrote_is_never_published() -> None:
+    pool = PagePool(6, 2)
+    (page,) = acquire(pool, "a#1", [1, 2]).pages
+    for ok in (False, True):
+        use = [PageUse("a#1", writes=(page,), filled=frozenset({page}))]
+        pool.launch(use)
+        pool.finish(use, ok=ok)
+    assert pool.publish("a#1", [1, 2]) == 0
+    pool.release("a#1")
+    assert pool.counts().free == 5
+
+
+def test_a_released_page_drains_until_its_last_step_ends() -> None:
+    pool = PagePool(3, 2)
+    (page,) = acquire(pool, "a#1", [1, 2]).pages
+    use = [PageUse("a#1", reads=(page,), writes=(page,), filled=frozenset({page}))]
+    pool.launch(use)
+    pool.release("a#1")
+    assert (pool.counts().draining, pool.counts().free) == (1, 1)
+    assert pool.acquire("b#1", SCOPE, [1], 4).reason is Reason.POOL_CAPACITY
+    pool.finish(use, ok=True)
+    assert (pool.counts().draining, pool.counts().free) == (0, 2)
+
+
+def test_pages_of_a_duplicate_stay_private_and_go_back() -> None:
+    pool = PagePool(8, 2)
+    for holder in ("a#1", "b#1"):
+        acquire(pool, holder, [1, 2, 3, 4])
+    assert compute(pool, "a#1", [1, 2, 3, 4]) == 2
+    assert compute(pool, "b#1", [1, 2, 3, 4]) == 0
+    pool.release("b#1")
+    pool.release("a#1")
+    assert (pool.counts().cached, pool.counts().free) == (2, 5)
+
+
+def test_an_admission_whose_pages_cannot_be_evicted_leaves_no_claim() -> None:
+    """A cached page stays while another holder keeps a page after it; the failed request gives back what it took."""
+    pool = PagePool(4, 2)
+    acquire(pool, "a#1", [1, 2])
+    compute(pool, "a#1", [1, 2])
+    (first,) = pool.pages_of("a#1")
+    second = acquire(pool, "b#1", [3, 4]).pages[0]
+    pool.touch("b#1", second, True)
+    pool.settle(second, True, True, True)
+    assert pool.seal("b#1", second, [3, 4], first).decision is Decision.PUBLISHED
+    pool.release("a#1")
+    reply = pool.acquire("c#1", SCOPE, [9, 9, 9], 4)
+    assert isinstance(reply, PageReply) and reply.reason is Reason.NOT_FREE
+    assert (pool.counts().promised, pool.pages_of("c#1")) == (0, ())
+    assert pool.allocate("b#1").reason is Reason.NO_PROMISE
+    pool.release("b#1")
+    acquire(pool, "c#1", [9, 9, 9], 6)
+    pool.check()
+
+
+def test_unused_scopes_are_forgotten_and_retired_ones_are_not() -> None:
+    pool = PagePool(4, 2)
+    scopes = [PrefixScope(f"t{number}") for number in range(50)]
+    for number, scope in enumerate(scopes):
+        pool.acquire(f"a#{number}", scope, [1, 2, 3], 3)
+        pool.release(f"a#{number}")
+    pool.retire_scope(scopes[0])
+    assert list(pool._accounts) == scopes[:1]
+    pool.acquire("b#1", scopes[0], [1, 2], 2)
+    pool.release("b#1")
+    assert compute(pool, "b#1", [1, 2]) == 0
+    assert pool.close_scope(scopes[0]).decision is Decision.RECORDED
+
+
+def test_the_recorder_sees_a_run_that_a_second_pool_can_repeat() -> None:
+    events: list[PageEvent] = []
+    pool, again = PagePool(9, 2, recorder=events.append), PagePool(9, 2)
+    chance = random.Random(1)
+    live: dict[str, list[int]] = {}
+    for number in range(200):
+        prompt = [chance.randint(0, 1) for _ in range(chance.randint(1, 7))]
+        if isinstance(pool.acquire(f"r#{number}", SCOPE, prompt, len(prompt) + chance.randint(0, 3)), Acquired):
+            live[f"r#{number}"] = prompt
+        for holder in [name for name in live if chance.random() < 0.5]:
+            compute(pool, holder, live[holder])
+            if chance.random() < 0.5:
+                pool.release(holder)
+                del live[holder]
+        pool.check()
+    for event in events:
+        repeat(again, event)
+    assert {event.name for event in events} >= {"admit", "share", "allocate", "seal", "evict", "drop", "close"}
+    assert again.snapshot() == pool.snapshot()
+
+
+def repeat(pool: PagePool, event: PageEvent) -> None:
+    holder, page, values = event.holder or "", event.page or 0, dict(event.parameters)
+    match event.name:
+        case "admit":
+            reply = pool.admit(holder, values["scope"], values["units"])
+        case "seal":
+            reply = pool.seal(holder, page, values["tokens"], values["parent"])
+        case "share":
+            found = pool._pages[page]
+            reply = pool.share(holder, page, pool.snapshot().pages[page].tokens, found.parent.chain)
+        case "touch":
+            reply = pool.touch(holder, page, values["write"])
+        case "settle":
+            reply = pool.settle(page, values["write"], values["ok"], values["filled"])
+        case "evict":
+            reply = pool.evict(page)
+        case "allocate" | "drop":
+            reply = getattr(pool, event.name)(holder, page)
+        case _:
+            reply = pool.close(holder)
+    assert (reply.decision, reply.reason, reply.seq) == (event.decision, event.reason, event.seq), event
+
+
+@pytest.mark.parametrize(
+    ("make", "field"),
+    [
+        (lambda: PagePool(1, 16), "pages"),
+        (lambda: PagePool(8, 0), "page_length"),
+        (lambda: PagePool(8, 16, -1), "scope_limit"),
+        (lambda: PagePool(8, 2).evict(8), "page"),
+        (lambda: PagePool(8, 2).evict(-1), "page"),
+        (lambda: PagePool(8, 2).lookup(SCOPE, []), "tokens"),
+        (lambda: PagePool(8, 2).lookup(SCOPE, [2**31]), "tokens"),
+        (lambda: PagePool(8, 2).lookup(SCOPE, ["a"]), "tokens"),
+        (lambda: PagePool(8, 2).acquire("a#1", SCOPE, [1, 2], 1), "total_tokens"),
+        (lambda: PagePool(8, 2).seal("a#1", 1, [1], None), "tokens"),
+        (lambda: PagePool(8, 2).launch([PageUse("a#1", reads=(9,))]), "page"),
+    ],
+)
+def test_a_users_mistake_names_the_field(make: object, field: str) -> None:
+    with pytest.raises(UserError, match=f"^{field}: "):
+        make()
