@@ -1,0 +1,69 @@
+"""Ledgers for the tests: both stores behind one fixture, and the words that scenarios are told in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvescrow.reference.ledger import Ledger, LedgerConfig, MemoryLedger, SqliteLedger, TenantConfig
+from kvescrow.reference.receipts import Keyring
+from kvescrow.spec.vocabulary import Finish, Key, Receipt, StopOutcome
+
+SECOND = 1_000_000
+FAR = 10**12
+
+Open = Callable[..., Ledger]
+
+
+@pytest.fixture
+def keyring() -> Keyring:
+    return Keyring({"first": b"a key of thirty-two random bytes"}, "first")
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def open_ledger(request: pytest.FixtureRequest, tmp_path: Path, keyring: Keyring) -> Iterator[Open]:
+    """Open a ledger of the store under test; each call opens another one, and all are closed at the end."""
+    opened: list[Ledger] = []
+
+    def open_one(config: LedgerConfig, **options: Any) -> Ledger:
+        options = {"keyring": keyring, **options}
+        ledger: Ledger
+        if request.param == "memory":
+            ledger = MemoryLedger(config, **options)
+        else:
+            ledger = SqliteLedger(tmp_path / f"{len(opened)}.ledger", config, **options)
+        opened.append(ledger)
+        return ledger
+
+    yield open_one
+    for ledger in opened:
+        ledger.close()
+
+
+@pytest.fixture
+def finish(keyring: Keyring) -> Callable[..., Finish]:
+    """Return the event with an authentic receipt."""
+
+    def make(key: Key, owner: str, generation: int, used: int, outcome: StopOutcome = StopOutcome.COMPLETED) -> Finish:
+        return Finish(keyring.sign(receipt(key, owner, generation, used, outcome)))
+
+    return make
+
+
+def receipt(key: Key, owner: str, generation: int, used: int, outcome: StopOutcome = StopOutcome.COMPLETED) -> Receipt:
+    """Return an unsigned receipt for pool `pool`."""
+    return Receipt("pool", key, owner, generation, 7, outcome, used, "", b"")
+
+
+@pytest.fixture
+def config() -> LedgerConfig:
+    """A pool of 40,000 with two tenants that may each take all of it."""
+    return LedgerConfig(
+        pool="pool",
+        pool_limit=40_000,
+        tenants={name: TenantConfig(limit=40_000, budget=1_000_000, queue_limit=4) for name in ("red", "blue")},
+        retention=60 * SECOND,
+    )
