@@ -1,0 +1,30 @@
+"""A recorded workload run through admission, page pool and scheduler on virtual time."""
+
+from kvescrow.reference.replay.config import (
+    CancellationConfig,
+    CostConfig,
+    PoolConfig,
+    ReplayConfig,
+    SchedulerConfig,
+    TimesConfig,
+    read_config,
+)
+from kvescrow.reference.replay.fault import ReplayFault
+from kvescrow.reference.replay.loop import replay
+from kvescrow.reference.replay.measures import Quantiles
+from kvescrow.reference.replay.result import Cancellations, ReplayResult
+
+__all__ = [
+    "CancellationConfig",
+    "Cancellations",
+    "CostConfig",
+    "PoolConfig",
+    "Quantiles",
+    "ReplayConfig",
+    "ReplayFault",
+    "ReplayResult",
+    "SchedulerConfig",
+    "TimesConfig",
+    "read_config",
+    "replay",
+]

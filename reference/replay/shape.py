@@ -1,0 +1,85 @@
+"""A trace and a configuration brought together: pages, amounts, and whether anything can run at all."""
+
+from attrs import frozen
+
+from kvescrow.reference.replay.config import DEFAULT_PAGE_LENGTH, ReplayConfig
+from kvescrow.reference.scheduler import StepCost, StepWork
+from kvescrow.reference.traces import Trace, TraceRequest
+from kvescrow.spec.vocabulary import UserError
+
+LARGEST_POOL = 1 << 20
+"""Most pages that are simulated."""
+
+
+@frozen
+class Shape:
+    """The pool in pages. Amounts are in tokens and whole pages (ADM-4)."""
+
+    page_length: int
+    pages: int
+    """Usable pages, the sink not counted (ADM-11)."""
+    tenant_tokens: int | None
+    """Most that one tenant may hold; None where only the pool bounds it."""
+
+    @property
+    def tokens(self) -> int:
+        """The usable pool in tokens."""
+        return self.pages * self.page_length
+
+    def pages_of(self, tokens: int) -> int:
+        """Return the pages that hold `tokens`."""
+        return -(-tokens // self.page_length)
+
+    def amount(self, request: TraceRequest) -> int:
+        """Return the worst case of a request: prompt and whole output, rounded up to pages (ADM-4)."""
+        return self.pages_of(request.input_tokens + request.output_tokens) * self.page_length
+
+    def content(self, request: TraceRequest) -> tuple[tuple[int, ...], ...]:
+        """Return what each full prompt page holds, as far as the trace knows; equal content, equal tokens.
+
+        A page lies inside one block, so the block's id and the page's place in it stand for the tokens.
+        """
+        if not request.block_ids:
+            return ()
+        parts = request.block_length // self.page_length
+        full = request.input_tokens // self.page_length
+        return tuple((request.block_ids[page // parts], page % parts) for page in range(full))
+
+
+def shape_of(trace: Trace, config: ReplayConfig) -> Shape:
+    """Bring `trace` and `config` together.
+
+    Raises:
+        UserError: The page length does not divide the trace's blocks, the pool has no page or too many, or a limit
+            is below every request of the trace, so that each would be refused as NEVER_FITS.
+
+    """
+    block_length = max(request.block_length for request in trace.requests)
+    page_length = config.pool.page_length or block_length or DEFAULT_PAGE_LENGTH
+    if block_length % page_length:
+        raise UserError(
+            f"{config.source}: pool.page_length is {page_length}: blocks of {trace.name} have {block_length} tokens; "
+            "set a page length that divides them"
+        )
+    pages = config.pool.tokens // page_length
+    if not 1 <= pages <= LARGEST_POOL:
+        raise UserError(
+            f"{config.source}: pool.tokens is {config.pool.tokens}: that is {pages} pages of {page_length} tokens; "
+            f"set it so that there are 1 to {LARGEST_POOL}"
+        )
+    shape = Shape(page_length, pages, config.pool.tenant_tokens)
+    smallest = min(shape.amount(request) for request in trace.requests)
+    for key, limit in (("pool.tokens", shape.tokens), ("pool.tenant_tokens", shape.tenant_tokens)):
+        if limit is not None and limit < smallest:
+            largest = max(shape.amount(request) for request in trace.requests)
+            raise UserError(
+                f"{config.source}: {key} is {limit}: every request of {trace.name} would be refused as NEVER_FITS, "
+                f"since the smallest needs {smallest} tokens; set it to at least {largest} to admit each of them"
+            )
+    return shape
+
+
+def least_service(request: TraceRequest, cost: StepCost) -> int:
+    """Return the least time in microseconds in which a request can be served: alone, its prompt a whole hit (ADM-7)."""
+    first = cost.duration(StepWork(prefill_tokens=1))
+    return first + (request.output_tokens - 1) * cost.duration(StepWork(decode_sequences=1))
