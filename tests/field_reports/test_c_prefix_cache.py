@@ -226,9 +226,10 @@ def test_b39_eviction_clears_index_and_tag_together(pages_of: PagesOf) -> None:
     Wrong: a path that walks tags publishes p1 again under K, and C hits B's content.
     Right: eviction clears both; a page without tag can be published under its new content alone. PAG-8 SCO-2
     """
-    # Given a pool of 2 pages; p1 is cached under K
+    # Given a pool of 2 pages; p1 is cached under K; C is admitted in the same scope
     pool = pages_of(2)
     (p1,) = pool.cached(text(1))
+    assert pool.admit("C", 1) == GRANTED
     # When p1 is evicted
     assert pool.evict(p1) == RELEASED
     # Then it carries no tag
@@ -244,7 +245,6 @@ def test_b39_eviction_clears_index_and_tag_together(pages_of: PagesOf) -> None:
     # Then it cannot be published under K as well
     assert pool.publish("B", p1, text(1)) == refused(Reason.NOT_PRIVATE)
     # And C matches nothing under K, and B's page under its own tokens
-    assert pool.admit("C", 1) == GRANTED
     assert pool.match("C", text(1)) == []
     assert pool.match("C", text(1, first=2)) == [p1]
     # And the place K is not taken: another page can have it
