@@ -13,10 +13,12 @@ from kvescrow.reference.replay.fault import ReplayFault
 from kvescrow.reference.replay.loop import replay
 from kvescrow.reference.replay.measures import Quantiles
 from kvescrow.reference.replay.result import Cancellations, ReplayResult
+from kvescrow.reference.replay.shape import Capacity, capacity_of
 
 __all__ = [
     "CancellationConfig",
     "Cancellations",
+    "Capacity",
     "CostConfig",
     "PoolConfig",
     "Quantiles",
@@ -25,6 +27,7 @@ __all__ = [
     "ReplayResult",
     "SchedulerConfig",
     "TimesConfig",
+    "capacity_of",
     "read_config",
     "replay",
 ]

@@ -9,19 +9,17 @@ from attrs import define
 
 from kvescrow.reference.ledger import (
     Admission,
-    LedgerConfig,
     LedgerReply,
     MemoryLedger,
     Recorder,
-    TenantConfig,
 )
 from kvescrow.reference.ledger.port import key_of
 from kvescrow.reference.receipts import Keyring
 from kvescrow.reference.replay.config import ReplayConfig
 from kvescrow.reference.replay.fault import ReplayFault
 from kvescrow.reference.replay.measures import TimeWeighted
-from kvescrow.reference.replay.shape import Shape, least_service
-from kvescrow.reference.traces import TraceRequest
+from kvescrow.reference.replay.shape import Shape, least_service, ledger_config
+from kvescrow.reference.traces import Trace, TraceRequest
 from kvescrow.spec.vocabulary import (
     Cancel,
     Decision,
@@ -33,9 +31,6 @@ from kvescrow.spec.vocabulary import (
     ReservationState,
     Reserve,
 )
-
-POOL = "replay"
-"""Name of the pool; receipts are bound to it."""
 
 
 class Stage(Enum):
@@ -85,19 +80,20 @@ class Front:
 
     def __init__(
         self,
-        requests: Iterable[TraceRequest],
+        trace: Trace,
         config: ReplayConfig,
         shape: Shape,
         keyring: Keyring,
         clock: Callable[[], int],
         recorder: Recorder | None,
     ) -> None:
-        """Open a ledger for `requests`; `recorder` sees each of its decisions."""
+        """Open a ledger for `trace`; `recorder` sees each of its decisions."""
         self._config = config
         self._clock = clock
-        self._offers = {offer.key: offer for offer in (_offer(request, shape) for request in requests)}
-        ledger = _ledger_config(self._offers.values(), config, shape)
-        self._ledger = MemoryLedger(ledger, keyring=keyring, clock=clock, recorder=recorder)
+        self._offers = {offer.key: offer for offer in (_offer(request, shape) for request in trace.requests)}
+        self._ledger = MemoryLedger(
+            ledger_config(trace, config, shape), keyring=keyring, clock=clock, recorder=recorder
+        )
         self._admission = Admission(self._ledger, lease=config.times.lease)
         self.admitted: deque[Offer] = deque()
         """Waits for a place in the batch, first come first."""
@@ -210,28 +206,3 @@ class Front:
 
 def _offer(request: TraceRequest, shape: Shape) -> Offer:
     return Offer(request, Key(request.tenant, request.request), shape.amount(request))
-
-
-def _ledger_config(offers: Iterable[Offer], config: ReplayConfig, shape: Shape) -> LedgerConfig:
-    """Return a ledger whose budgets cover the whole trace: a replay studies capacity, not contracts.
-
-    A tenant without a limit of its own may hold all that it ever asks for. The pool's limit in its place would be
-    reached together with the pool's, and then its small requests would pass its large ones: whoever is blocked by
-    its own tenant's limit keeps nobody back (QUE-5).
-    """
-    totals: Counter[str] = Counter()
-    for offer in offers:
-        totals[offer.key.tenant] += offer.amount
-    return LedgerConfig(
-        pool=POOL,
-        pool_limit=shape.tokens,
-        tenants={
-            tenant: TenantConfig(
-                limit=total if shape.tenant_tokens is None else shape.tenant_tokens,
-                budget=total,
-                queue_limit=config.pool.queue_limit,
-            )
-            for tenant, total in totals.items()
-        },
-        retention=config.times.lease,
-    )

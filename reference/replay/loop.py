@@ -94,7 +94,7 @@ class _Run:
         self._ledger_recorder = ledger_recorder
         self._ledger_events = 0
         keyring = Keyring({"replay": KEY}, "replay")
-        self._front = Front(trace.requests, config, self._shape, keyring, lambda: self._events.now, self._record)
+        self._front = Front(trace, config, self._shape, keyring, lambda: self._events.now, self._record)
         self._pages = BatchPages(self._shape, page_recorder)
         self._worker = Worker(config, self._front, self._pages, keyring)
         self._progress = progress

@@ -9,7 +9,7 @@ from attrs import define
 from kvescrow.reference.executions import Share, holder_name
 from kvescrow.reference.pages import Acquired, PagePool, PoolCounts, Recorder
 from kvescrow.reference.replay.fault import ReplayFault
-from kvescrow.reference.replay.shape import Shape
+from kvescrow.reference.replay.shape import SYMBOLS_PER_PAGE, Shape
 from kvescrow.reference.traces import TraceRequest
 from kvescrow.spec.vocabulary import Decision, Key, PrefixScope
 
@@ -44,7 +44,7 @@ class BatchPages:
         """Make a pool of `shape`; `recorder` sees each of its events."""
         self._shape = shape
         # The sink is a page of the pool, and none of the usable ones.
-        self.pool = PagePool(shape.pages + 1, page_length=1, recorder=recorder)
+        self.pool = PagePool(shape.pages + 1, SYMBOLS_PER_PAGE, recorder=recorder)
         self._symbols: dict[tuple[int, ...], int] = {}
         self._held: dict[Key, _Held] = {}
         self.looked_up_tokens = 0

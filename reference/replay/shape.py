@@ -1,14 +1,21 @@
 """A trace and a configuration brought together: pages, amounts, and whether anything can run at all."""
 
-from attrs import frozen
+from collections import Counter
 
+from attrs import asdict, frozen
+
+from kvescrow.reference.ledger import LedgerConfig, TenantConfig
 from kvescrow.reference.replay.config import DEFAULT_PAGE_LENGTH, ReplayConfig
 from kvescrow.reference.scheduler import StepCost, StepWork
 from kvescrow.reference.traces import Trace, TraceRequest
 from kvescrow.spec.vocabulary import UserError
 
+POOL = "replay"
+"""Name of the pool; receipts are bound to it."""
 LARGEST_POOL = 1 << 20
 """Most pages that are simulated."""
+SYMBOLS_PER_PAGE = 1
+"""The page pool is given one symbol a page, since a trace tells block ids and no tokens."""
 
 
 @frozen
@@ -77,6 +84,52 @@ def shape_of(trace: Trace, config: ReplayConfig) -> Shape:
                 f"since the smallest needs {smallest} tokens; set it to at least {largest} to admit each of them"
             )
     return shape
+
+
+def ledger_config(trace: Trace, config: ReplayConfig, shape: Shape) -> LedgerConfig:
+    """Return what the ledger starts with. Its budgets cover the whole trace: a replay studies capacity, not contracts.
+
+    A tenant without a limit of its own may hold all that it ever asks for. The pool's limit in its place would be
+    reached together with the pool's, and then its small requests would pass its large ones: whoever is blocked by
+    its own tenant's limit keeps nobody back (QUE-5).
+    """
+    totals: Counter[str] = Counter()
+    for request in trace.requests:
+        totals[request.tenant] += shape.amount(request)
+    return LedgerConfig(
+        pool=POOL,
+        pool_limit=shape.tokens,
+        tenants={
+            tenant: TenantConfig(
+                limit=total if shape.tenant_tokens is None else shape.tenant_tokens,
+                budget=total,
+                queue_limit=config.pool.queue_limit,
+            )
+            for tenant, total in totals.items()
+        },
+        retention=config.times.lease,
+    )
+
+
+@frozen
+class Capacity:
+    """What ledger and page pool of a replay start with: what the header of a journal says, and a monitor needs."""
+
+    ledger: LedgerConfig
+    pages: int
+    """Pages of the pool, the sink counted."""
+    page_length: int
+    """In symbols of the pool, of which each stands for the tokens of a page; see `replay.pages`."""
+
+    def as_header(self) -> dict[str, object]:
+        """Return the `config` of a journal that holds the events of ledger and page pool."""
+        return {**asdict(self.ledger), "pages": self.pages, "page_length": self.page_length, "scope_limit": None}
+
+
+def capacity_of(trace: Trace, config: ReplayConfig) -> Capacity:
+    """Return what a replay of `trace` under `config` starts with. Raises `UserError` as `replay` does."""
+    shape = shape_of(trace, config)
+    return Capacity(ledger_config(trace, config, shape), shape.pages + 1, SYMBOLS_PER_PAGE)
 
 
 def least_service(request: TraceRequest, cost: StepCost) -> int:

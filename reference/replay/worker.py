@@ -10,8 +10,9 @@ from kvescrow.reference.executions import ExecutionReply, Executions, Share, Ste
 from kvescrow.reference.receipts import Keyring
 from kvescrow.reference.replay.config import ReplayConfig
 from kvescrow.reference.replay.fault import ReplayFault
-from kvescrow.reference.replay.front import POOL, Front, Offer
+from kvescrow.reference.replay.front import Front, Offer
 from kvescrow.reference.replay.pages import BatchPages
+from kvescrow.reference.replay.shape import POOL
 from kvescrow.reference.scheduler import Chunk, StepChoice, next_step, of_chunk, of_decodes, places
 from kvescrow.spec.vocabulary import Decision, Finish, Key, Receipt, Renew, Start, StopOutcome
 

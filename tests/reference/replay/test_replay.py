@@ -11,6 +11,8 @@ from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kvescrow.checks.monitor import Monitor, page_line
+from kvescrow.reference.journal import line_of
 from kvescrow.reference.ledger import JournalEntry
 from kvescrow.reference.pages import PageEvent
 from kvescrow.reference.replay import (
@@ -22,6 +24,7 @@ from kvescrow.reference.replay import (
     ReplayResult,
     SchedulerConfig,
     TimesConfig,
+    capacity_of,
     replay,
 )
 from kvescrow.reference.replay.cancellations import injected
@@ -54,6 +57,15 @@ def config(tokens: int = 1024, **tables: object) -> ReplayConfig:
 def mooncake(count: int) -> Trace:
     whole = packaged_trace("mooncake")
     return evolve(whole, requests=whole.requests[:count])
+
+
+def prefix_ids(choices: Sequence[int], length: int) -> tuple[int, ...]:
+    """Block ids of a tree: an equal id means an equal whole prefix."""
+    ids, node = [], 0
+    for choice in choices[: -(-length // PAGE)]:
+        node = node * 3 + choice + 1
+        ids.append(node)
+    return tuple(ids)
 
 
 def ends(result: ReplayResult) -> int:
@@ -307,6 +319,46 @@ def test_the_result_is_json_and_names_what_is_synthetic() -> None:
     assert read["queue_wait"]["count"] == read["admitted"] == 5
 
 
+def test_a_run_is_checked_row_by_row() -> None:
+    """Every event of ledger and pool is answered as the tables' rows answer, and the rows that matter are used."""
+    some = trace(
+        *(
+            request(
+                f"r{n}", 120 * n, 40 + 10 * (n % 3), 2 + n % 4, prefix_ids((n % 5 % 3, n % 3) * 3, 40 + 10 * (n % 3))
+            )
+            for n in range(40)
+        )
+    )
+    chosen = config(
+        tokens=12 * PAGE,
+        times=TimesConfig(queue_wait=400),
+        cancellations=CancellationConfig(rate=0.4, within=700),
+    )
+    monitor = Monitor(capacity_of(some, chosen).as_header())
+    replay(
+        some,
+        chosen,
+        ledger_recorder=lambda entry: monitor.feed(line_of(entry)),
+        page_recorder=lambda event: monitor.feed(page_line(event)),
+    )
+    verdict = monitor.finish()
+    assert verdict.findings == ()
+    assert verdict.rows.keys() >= {
+        "page.drop.private_draining",
+        "page.drop.shared_cached",
+        "page.evict.gone",
+        "page.seal.published",
+        "page.share.joined",
+        "page.share.revived",
+        "reservation.cancel.queued",
+        "reservation.cancel.running",
+        "reservation.finish.cancelled",
+        "reservation.finish.completed",
+        "reservation.promote.admit",
+        "reservation.sweep.queue_timeout",
+    }
+
+
 def test_progress_is_told() -> None:
     seen: list[tuple[int, int]] = []
     replay(mooncake(60), progress=lambda ended, offered: seen.append((ended, offered)))
@@ -373,15 +425,6 @@ SMALL = st.lists(
     min_size=1,
     max_size=12,
 )
-
-
-def prefix_ids(choices: Sequence[int], length: int) -> tuple[int, ...]:
-    """Block ids of a tree: an equal id means an equal whole prefix."""
-    ids, node = [], 0
-    for choice in choices[: -(-length // PAGE)]:
-        node = node * 3 + choice + 1
-        ids.append(node)
-    return tuple(ids)
 
 
 @given(SMALL, st.integers(7, 24), st.integers(1, 4), st.integers(1, 40), st.sampled_from([0.0, 0.5, 1.0]))
