@@ -5,6 +5,7 @@ work that may have been launched only on the owner's authentic receipt or on pro
 """
 
 from kvescrow.spec.language.table import Table
+from kvescrow.spec.tables.reservation.duties import DUTIES
 from kvescrow.spec.tables.reservation.laws import (
     ASSUMPTIONS,
     GHOSTS,
@@ -36,7 +37,7 @@ RESERVATION = Table(
     initial=INITIAL,
     note="A reservation's life: charged in one step before any work, released once, on a confirmed stop.",
     invariants=INVARIANTS,
-    rules=RULES,
+    rules=(*RULES, *DUTIES),
     assumptions=ASSUMPTIONS,
     sometimes=SOMETIMES,
     ghosts=GHOSTS,

@@ -79,7 +79,7 @@ INVARIANTS = (
               "a forgotten key keeps nothing of its last life"),
 )  # fmt: skip
 
-_unchanged = all_of(
+unchanged = all_of(
     *(before(getattr(reservation, name)) == getattr(reservation, name) for name in reservation.fields),
     *(before(getattr(tenant, name)) == getattr(tenant, name) for name in tenant.fields),
     *(before(getattr(pool, name)) == getattr(pool, name) for name in pool.fields),
@@ -123,7 +123,7 @@ RULES = (
              implies(before(reservation.state) == S.CANCELLING,
                      reservation.state.is_in((S.CANCELLING, S.CANCELLED))), ("LIF-6",),
              "after an accepted cancel the outcome is CANCELLED"),
-    StepRule("terminal_states_absorb", implies(before(terminal), _unchanged), ("LIF-8",),
+    StepRule("terminal_states_absorb", implies(before(terminal), unchanged), ("LIF-8",),
              "nothing changes after the end", events=frozenset(_OTHERS_THAN - {"forget"})),
     StepRule("identity_is_kept",
              implies(~before(absent) & ~absent,
