@@ -1,0 +1,130 @@
+"""What a machine drives: a world and a target side by side, one call at a time."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum
+from functools import cache
+from typing import TypeVar, cast
+
+from kvescrow.checks.fuzz.coverage import Coverage
+from kvescrow.checks.fuzz.differences import Difference, Disagreement, differences, shown
+from kvescrow.checks.fuzz.goals import Goal, routes_to
+from kvescrow.checks.targets.protocols import Subject
+from kvescrow.spec.language.interpreter import Record, View
+from kvescrow.spec.language.table import Row, Table
+
+T = TypeVar("T")
+
+INVARIANTS_EVERY = 4
+"""Steps between two looks at the world's own invariants, which are proved elsewhere and dear to compute."""
+
+
+class _Seen(Exception):
+    """Carries a view out of a world before its row fires, so that nothing has changed."""
+
+    def __init__(self, view: View, parameters: Record) -> None:
+        self.view = view
+        self.parameters = parameters
+
+
+class Driver(ABC):
+    """One run: a world, a target, and the steps so far.
+
+    `who` and `turn` are small integers from Hypothesis; 0 is the plainest choice. Everything else follows from the
+    state that the world is in, so a shorter run is a simpler run.
+    """
+
+    tables: tuple[Table, ...]
+
+    def __init__(self, coverage: Coverage, subject: Subject) -> None:
+        self.coverage = coverage
+        self.subject = subject
+        self.steps: list[str] = []
+        self._peeking = False
+        self.wanted: Sequence[Goal] = ()
+        """What this run pursues, first things first."""
+
+    # --- what a subject provides --------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def open(self, shape: int) -> None:
+        """Open world and target in a configuration that `shape` picks."""
+
+    @abstractmethod
+    def act(self, goal: Goal, who: int, turn: int) -> None:
+        """Do one event of the goal's kind that reaches `goal` if any entity can now; else one that comes near."""
+
+    @abstractmethod
+    def approach(self, goal: Goal, who: int, turn: int) -> bool:
+        """Do one event that brings some entity nearer to `goal`. Return whether it was reached."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the target."""
+
+    def pursue(self, who: int, turn: int) -> None:
+        """Approach the goal in front; once it is reached, go on to the next."""
+        if self.approach(self.wanted[0], who, turn):
+            self.wanted = rotated(self.wanted, 1)
+
+    # --- what they share ----------------------------------------------------------------------------------------------
+
+    def watch(self, table: str, view: View, event: str, parameters: Record) -> None:
+        """Count coverage; while peeking, only look."""
+        if self._peeking:
+            raise _Seen(view, parameters)
+        self.coverage.watch(table, view, event, parameters)
+
+    def peek(self, world_call: "object", *arguments: object, **named: object) -> _Seen:
+        """Return what the table would see if `world_call` were made; nothing changes."""
+        self._peeking = True
+        try:
+            world_call(*arguments, **named)  # type: ignore[operator]  # a bound method of a world
+        except _Seen as seen:
+            return seen
+        finally:
+            self._peeking = False
+        raise AssertionError("a world applied an event without telling its watch")
+
+    def answer(self, step: str, specified: object, ask: Callable[[], T]) -> T:
+        """Return what the target answers; whatever it raises is a disagreement, never a refusal."""
+        try:
+            return ask()
+        except Exception as error:
+            raised = Difference("reply", shown(specified), f"raised {type(error).__name__}: {error}")
+            raise Disagreement(step, (raised,)) from error
+
+    def check(self, step: str, pairs: Iterable[tuple[str, object, object]], violations: Sequence[str]) -> None:
+        """Raise `Disagreement` where a pair (path, specification, implementation) differs or an invariant fails."""
+        found = [
+            difference
+            for path, specified, implemented in pairs
+            if specified != implemented
+            for difference in differences(path, specified, implemented)
+        ]
+        found += [
+            Difference(f"invariant {name}", "holds", "broken in the specification's own world") for name in violations
+        ]
+        if found:
+            raise Disagreement(step, tuple(found))
+
+
+def rotated(items: Sequence[T], start: int) -> list[T]:
+    """Return `items` from place `start` on, round to where they began."""
+    if not items:
+        return []
+    start %= len(items)
+    return [*items[start:], *items[:start]]
+
+
+@cache
+def _routes(table: Table, sources: tuple[Enum, ...]) -> Mapping[Enum, tuple[Row, ...]]:
+    return routes_to(table, sources)
+
+
+def next_goals(goal: Goal, state: object, turn: int) -> list[Goal]:
+    """Return what to do next on a shortest way from `state` to the goal: the goal itself where it applies here."""
+    if state in goal.row.sources:
+        return [goal]
+    rows = _routes(goal.table, goal.row.sources).get(cast(Enum, state), ())
+    return [Goal(goal.table, row) for row in rotated(rows, turn)]

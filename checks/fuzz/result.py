@@ -1,0 +1,78 @@
+"""What a fuzz run comes to."""
+
+from typing import Any
+
+from attrs import asdict, frozen
+
+from kvescrow.checks.fuzz.coverage import Counts
+
+PASSED = "passed"
+FAILED = "failed"
+UNCOVERED = "uncovered"
+"""Nothing differed, but some row or false guard was never seen, so too little was looked at."""
+
+
+@frozen
+class NotApplicable:
+    """A law that was not checked, since the target declares that it does not keep it."""
+
+    law: str
+    capability: str
+
+
+@frozen
+class Deviation:
+    """A law that the target is known to break, and whether its scenario still shows it."""
+
+    name: str
+    law: str
+    note: str
+    scenario: tuple[str, ...]
+    exercised: bool
+
+
+@frozen
+class Progress:
+    """How far a run is."""
+
+    examples: int
+    steps: int
+    seen: Counts
+
+
+@frozen
+class FuzzResult:
+    """The record of one run; `verdict` is `passed` only where nothing is wrong."""
+
+    target: str
+    profile: str
+    seed: int
+    """A run with this target, profile and seed repeats this one."""
+    verdict: str
+    seconds: float
+    examples: int
+    steps: int
+    """Events that world and target both decided, while shrinking included."""
+    rows_hit: int
+    rows: int
+    guards_hit: int
+    guards: int
+    """Conjuncts of guards; hit where one was false on an event that no earlier row of its cell had taken."""
+    holes: tuple[str, ...] = ()
+    """Rows and guards that were neither hit nor listed as unreachable."""
+    unreachable: tuple[str, ...] = ()
+    """Rows and guards that are listed as unreachable, each with the reason."""
+    deviations: tuple[Deviation, ...] = ()
+    not_applicable: tuple[NotApplicable, ...] = ()
+    failure: str = ""
+    """What differed, the least steps that lead there, and the line that repeats it; empty where nothing did."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the record as plain lists and dictionaries."""
+        return asdict(self)
+
+    @property
+    def repeat(self) -> str:
+        """Return the command that repeats this run."""
+        profile = "" if self.profile == "pr" else f" --profile {self.profile}"
+        return f"kvescrow fuzz --target {self.target}{profile} --seed {self.seed}"

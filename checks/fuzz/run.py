@@ -1,0 +1,179 @@
+"""One fuzz run: rounds of a Hypothesis state machine, then the verdict."""
+
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from attrs import define, evolve, field
+
+from kvescrow.checks.fuzz.coverage import Coverage
+from kvescrow.checks.fuzz.differences import Disagreement
+from kvescrow.checks.fuzz.driver import Driver
+from kvescrow.checks.fuzz.goals import Goal
+from kvescrow.checks.fuzz.ledger import LedgerDriver
+from kvescrow.checks.fuzz.pages import PageDriver
+from kvescrow.checks.fuzz.profiles import Profile, profile_called, settings_of
+from kvescrow.checks.fuzz.result import FAILED, PASSED, UNCOVERED, FuzzResult, NotApplicable, Progress
+from kvescrow.checks.fuzz.unreachable import UNREACHABLE
+from kvescrow.checks.targets.protocols import Kind, Subject
+from kvescrow.checks.targets.registry import subject_called
+
+OnProgress = Callable[[Progress], None]
+
+DRIVERS: Mapping[Kind, type[Driver]] = {Kind.LEDGER: LedgerDriver, Kind.PAGES: PageDriver}
+
+LAWS: Mapping[Kind, tuple[tuple[str, str | None], ...]] = {
+    Kind.LEDGER: (
+        ("reply, identities and snapshot equal the specification's after each event", None),
+        ("a restart changes nothing (LEA-7)", "durable"),
+    ),
+    Kind.PAGES: (
+        ("reply and snapshot equal the specification's after each event", None),
+        ("a forced collision of digests shares nothing (SCO-2)", "chooses_digest"),
+    ),
+}
+"""What is checked of each kind, and the capability that a law needs, if any."""
+
+DEFAULT_SEED = 20261129
+"""The seed of `pr` where none is given."""
+
+
+def run_fuzz(
+    target: str, profile: str = "pr", seed: int | None = None, on_progress: OnProgress | None = None
+) -> FuzzResult:
+    """Fuzz the target called `target`, or `package.module:factory`, and return the record of the run.
+
+    Raises `UserError` where there is no such target or profile.
+    """
+    return fuzz(target, subject_called(target), profile_called(profile), seed, on_progress)
+
+
+def fuzz(
+    name: str, subject: Subject, profile: Profile, seed: int | None = None, on_progress: OnProgress | None = None
+) -> FuzzResult:
+    """Fuzz `subject`, which is called `name` in the record."""
+    if seed is None:
+        seed = secrets.randbelow(2**31) if profile.keeps_database else DEFAULT_SEED
+    run = Run(subject, profile, on_progress or (lambda progress: None))
+    started = time.monotonic()
+    disagreement, failed_seed = run.rounds(seed)
+    return run.result(name, failed_seed, disagreement, time.monotonic() - started)
+
+
+@define
+class Run:
+    """The state of one run."""
+
+    subject: Subject
+    profile: Profile
+    on_progress: OnProgress
+    coverage: Coverage = field(init=False)
+    examples: int = 0
+    steps: int = 0
+    last: Sequence[str] = ()
+    """The steps of the run of the machine that ended last: the least failing one, once Hypothesis has shrunk it."""
+
+    def __attrs_post_init__(self) -> None:
+        self.coverage = Coverage(self.driver.tables)
+
+    @property
+    def driver(self) -> type[Driver]:
+        """Return the driver for the subject's kind."""
+        return DRIVERS[self.subject.kind]
+
+    def rounds(self, seed: int) -> tuple[str, int]:
+        """Run round after round; return what failed and the seed to repeat it, or nothing and `seed`."""
+        started = time.monotonic()
+        number = 0
+        while not self._is_over(number, time.monotonic() - started):
+            holes = self._holes() if self.profile.pursues_holes else []
+            failure = self._round(holes or self.coverage.goals, seed + number)
+            if failure:
+                return failure, seed if self.profile.pursues_holes else seed + number
+            number += 1
+        return "", seed
+
+    def _is_over(self, number: int, seconds: float) -> bool:
+        if self.profile.seconds is not None and seconds >= self.profile.seconds:
+            return True
+        if self.profile.most_rounds is None:
+            return False
+        enough = number >= self.profile.least_rounds and not self._holes()
+        return enough or number >= self.profile.most_rounds
+
+    def _round(self, wanted: Sequence[Goal], seed: int) -> str:
+        from hypothesis import seed as seeded
+        from hypothesis.errors import Flaky
+        from hypothesis.stateful import run_state_machine_as_test
+
+        from kvescrow.checks.fuzz.machine import machine_of
+
+        machine = machine_of(
+            self._open_driver, self.driver, wanted, self._on_run, durable=self.subject.capabilities.durable
+        )
+        seeded(seed)(machine)
+        try:
+            run_state_machine_as_test(machine, settings=settings_of(self.profile))
+        except Disagreement as found:
+            return self._told(found)
+        except Flaky as found:
+            return f"The target does not repeat itself: the same events had another outcome.\n{found}"
+        return ""
+
+    def _open_driver(self) -> Driver:
+        return self.driver(self.coverage, self.subject)
+
+    def _on_run(self, driver: Driver) -> None:
+        self.examples += 1
+        self.steps += max(0, len(driver.steps) - 1)
+        self.last = driver.steps
+        self.on_progress(Progress(self.examples, self.steps, self.coverage.counts()))
+
+    def _told(self, found: Disagreement) -> str:
+        lines = ["Specification and implementation differ:", f"  {found.step}"]
+        lines += [f"    {difference}" for difference in found.differences]
+        lines += ["Least steps:", *(f"  {number}. {step}" for number, step in enumerate(self.last))]
+        return "\n".join(lines)
+
+    def _listed(self) -> Mapping[str, str]:
+        return UNREACHABLE.get(self.subject.kind.value, {})
+
+    def _holes(self) -> list[Goal]:
+        return [goal for goal in self.coverage.holes() if goal.name not in self._listed()]
+
+    def result(self, name: str, seed: int, failure: str, seconds: float) -> FuzzResult:
+        """Return the record."""
+        holes = tuple(goal.name for goal in self._holes())
+        missed = {goal.name for goal in self.coverage.holes()}
+        outlived = [name for name in self._listed() if name not in missed]
+        if outlived and not failure:
+            failure = "Listed as unreachable, but reached: " + "; ".join(outlived)
+        counts = self.coverage.counts()
+        record = FuzzResult(
+            target=name,
+            profile=self.profile.name,
+            seed=seed,
+            verdict=FAILED if failure else UNCOVERED if holes else PASSED,
+            seconds=round(seconds, 3),
+            examples=self.examples,
+            steps=self.steps,
+            rows_hit=counts.rows_hit,
+            rows=counts.rows,
+            guards_hit=counts.guards_hit,
+            guards=counts.guards,
+            holes=holes,
+            unreachable=tuple(f"{goal}: {why}" for goal, why in self._listed().items()),
+            not_applicable=tuple(not_applicable(self.subject)),
+        )
+        if failure:
+            record = evolve(record, failure=f"{failure}\nRepeat: {record.repeat}")
+        return record
+
+
+def not_applicable(subject: Subject) -> list[NotApplicable]:
+    """Return the laws of the subject's kind that its capabilities exclude."""
+    return [
+        NotApplicable(law, capability)
+        for law, capability in LAWS[subject.kind]
+        if capability is not None and not getattr(subject.capabilities, capability)
+    ]

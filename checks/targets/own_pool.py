@@ -1,0 +1,34 @@
+"""The project's page pool under whole requests, as a worker drives it."""
+
+from collections.abc import Sequence
+
+from kvescrow.reference.pages import Acquired, PagePool, PageUse
+from kvescrow.spec.vocabulary import PrefixScope
+
+
+class PoolRequests:
+    """A pool of `pages` usable pages, and requests of one scope that compute their prompt in one step."""
+
+    def __init__(self, pages: int, page_length: int, scope: PrefixScope) -> None:
+        self.pool = PagePool(pages + 1, page_length)
+        self._scope = scope
+
+    def admit(self, name: str, tokens: Sequence[int]) -> int:
+        """Admit a request, run the step that computes what is not cached, and publish; return cached tokens.
+
+        Raises RuntimeError where there is no room.
+        """
+        got = self.pool.acquire(name, self._scope, tokens, len(tokens))
+        if not isinstance(got, Acquired):
+            raise RuntimeError(f"{name}: {got}")
+        fresh = got.pages[got.cached_tokens // self.pool.page_length :]
+        full = len(tokens) // self.pool.page_length - len(got.pages) + len(fresh)
+        step = (PageUse(name, writes=fresh, filled=frozenset(fresh[:full])),)
+        self.pool.launch(step)
+        self.pool.finish(step, ok=True)
+        self.pool.publish(name, tokens)
+        return got.cached_tokens
+
+    def release(self, name: str) -> None:
+        """Give up the request's pages."""
+        self.pool.release(name)

@@ -1,0 +1,295 @@
+"""What a third party implements to have its ledger, its page pool or its cache manager checked (TGT-1).
+
+Three small protocols. The first two are compared with the tables step by step. The third is for managers that hand
+out pages by their own rules: it is judged from outside, by laws that its declared capabilities say apply.
+"""
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from enum import Enum
+from typing import Any, Protocol
+
+from attrs import field, frozen
+
+from kvescrow.spec.vocabulary import (
+    Decision,
+    Fence,
+    LedgerEvent,
+    LedgerSnapshot,
+    PoolSnapshot,
+    PrefixScope,
+    Reason,
+    Receipt,
+    ReservationState,
+)
+
+SCOPE_FIELDS = frozenset(attribute.name for attribute in PrefixScope.__attrs_attrs__)
+
+
+class Publish(Enum):
+    """When a page becomes matchable."""
+
+    AT_COMMIT = "at_commit"
+    """When the step that computed it has ended well (PAG-6)."""
+    AT_SCHEDULE = "at_schedule"
+    """When the step is planned: before it has computed anything."""
+
+
+class Release(Enum):
+    """When capacity that a launched step may touch is handed out again."""
+
+    CONFIRMED = "confirmed"
+    """After the runtime confirms that nothing launched can touch it (PAG-4)."""
+    ORDERED = "ordered"
+    """At once: safe only where everything runs on one stream in order."""
+
+
+@frozen
+class Capabilities:
+    """How strictly a target may be compared. Each law that a capability excludes is listed, never passed."""
+
+    publish: Publish = Publish.AT_COMMIT
+    release: Release = Release.CONFIRMED
+    scope_fields: frozenset[str] = SCOPE_FIELDS
+    """The fields of `PrefixScope` that tell one cache from another here."""
+    stable_tables: bool = True
+    """Whether a live request's pages keep their numbers."""
+    reserves_output: bool = True
+    """Whether admission promises the pages of the output too (ADM-4)."""
+    duplicate_ids: bool = True
+    """Whether an identity that is live may be submitted again (IDN-3)."""
+    cancels_in_flight: bool = True
+    """Whether a cancel may arrive while a step is in flight (LIF-3)."""
+    chooses_digest: bool = True
+    """Whether the digest of a prefix can be replaced by a weak one, so that collisions can be forced (SCO-2)."""
+    durable: bool = False
+    """Whether the target survives a restart of its process (LEA-7)."""
+
+
+# --- ledgers ----------------------------------------------------------------------------------------------------------
+
+
+@frozen
+class TenantSetup:
+    """What one tenant is granted, in the pool's unit; `queue_limit` counts requests."""
+
+    limit: int
+    budget: int
+    queue_limit: int
+
+
+@frozen
+class LedgerSetup:
+    """How a ledger is opened for one run."""
+
+    pool_limit: int
+    tenants: Mapping[str, TenantSetup]
+    retention: int
+    """Microseconds."""
+    pool: str = "pool"
+    """The pool's name, to which receipts are bound."""
+
+
+@frozen
+class LedgerFacts:
+    """What of a reply is compared."""
+
+    decision: Decision
+    reason: Reason
+    state: ReservationState | None = None
+    """State after the event; None where the reply does not tell, or there is no record."""
+    life: int = 0
+    generation: int = 0
+
+
+class LedgerTarget(Protocol):
+    """An admission ledger under test. It starts empty, its clock at 0, and moves time by `Tick` alone."""
+
+    def submit(self, event: LedgerEvent) -> LedgerFacts:
+        """Decide one event."""
+
+    def snapshot(self) -> LedgerSnapshot:
+        """Return the whole projected state."""
+
+    def sign(self, receipt: Receipt) -> Receipt:
+        """Return `receipt` as its owner would sign it: with a key id and a MAC that the ledger accepts."""
+
+    def sign_fence(self, fence: Fence) -> Fence:
+        """Return `fence` with a proof that the ledger accepts."""
+
+    def restart(self) -> None:
+        """Close and open again, as after the end of the process; called only where it is declared durable."""
+
+    def close(self) -> None:
+        """Give up everything that is held open."""
+
+
+# --- page pools -------------------------------------------------------------------------------------------------------
+
+Tokens = tuple[int, ...]
+Digest = Callable[[Hashable, Tokens], Hashable]
+"""(digest of the pages before, tokens of this page) -> digest of this page."""
+
+
+@frozen
+class PoolSetup:
+    """How a page pool is opened for one run."""
+
+    pages: int
+    """The sink included."""
+    page_length: int
+    scope_limit: int | None
+    """Most pages that one scope may have published; None for the whole pool."""
+    weak_digest: bool = False
+    """Whether digests see no more of a prefix than whether the page's first token is odd, so that many collide."""
+
+
+@frozen
+class PageFacts:
+    """What of a reply is compared."""
+
+    decision: Decision
+    reason: Reason
+
+
+class PageTarget(Protocol):
+    """A page pool under test, event by event as the tables have them; page 0 is the sink."""
+
+    def admit(self, holder: str, scope: PrefixScope, units: int) -> PageFacts:
+        """Ask for a promise of `units` pages for `holder`, which works in `scope`."""
+
+    def grow(self, holder: str, units: int) -> PageFacts:
+        """Ask for `units` more."""
+
+    def close(self, holder: str) -> PageFacts:
+        """Return the units that were not drawn."""
+
+    def allocate(self, holder: str, page: int) -> PageFacts:
+        """Draw the free page `page` for `holder`."""
+
+    def seal(self, holder: str, page: int, tokens: Tokens, parent: int | None) -> PageFacts:
+        """Publish `page`, which holds `tokens` after the chain that ends with page `parent`."""
+
+    def share(self, holder: str, page: int, tokens: Tokens, parent: int | None) -> PageFacts:
+        """Claim `page` for `holder`, whose prompt goes on with `tokens` after page `parent`."""
+
+    def drop(self, holder: str, page: int) -> PageFacts:
+        """Give up the claim of `holder` on `page`."""
+
+    def evict(self, page: int) -> PageFacts:
+        """Take back the content of `page`."""
+
+    def touch(self, holder: str, page: int, *, write: bool) -> PageFacts:
+        """Launch a step of `holder` that reads or writes `page`."""
+
+    def settle(self, page: int, *, write: bool, ok: bool, filled: bool) -> PageFacts:
+        """End such a step; `filled`: it wrote the last slot."""
+
+    def retire_page(self, page: int, scope: PrefixScope) -> PageFacts:
+        """Apply the retirement of `scope` to one page; the sink stands for the scope itself."""
+
+    def snapshot(self) -> PoolSnapshot:
+        """Return the whole projected state."""
+
+
+# --- cache managers ---------------------------------------------------------------------------------------------------
+
+
+@frozen
+class Granted:
+    """Room for a request's tokens, and how many of them need no computing."""
+
+    cached_tokens: int = 0
+
+
+@frozen
+class Denied:
+    """No room now."""
+
+
+@frozen
+class ManagerPool:
+    """Where every page of a manager is: free, held by requests, or cached without a holder."""
+
+    total: int
+    free: frozenset[int]
+    cached: frozenset[int]
+    holders: Mapping[int, int]
+    """Page -> how many requests hold it by the manager's own count; pages without holder are left out."""
+
+
+class CacheManager(Protocol):
+    """A KV cache manager of a serving engine. Pages are opaque integers; the harness owns time and the runtime."""
+
+    def submit(self, request: str, prompt: Sequence[int], scope: PrefixScope) -> Granted:
+        """Announce a request; what is cached of its prompt is claimed for it."""
+
+    def reserve(self, request: str, tokens: int) -> Granted | Denied:
+        """Make room for the next `tokens` positions of the request. All or nothing."""
+
+    def launch(self, request: str, tokens: int) -> None:
+        """The runtime has been handed a step that computes the next `tokens` positions."""
+
+    def complete(self, request: str, sampled: Sequence[int]) -> None:
+        """That step has ended well; `sampled` are tokens that it added to the sequence."""
+
+    def release(self, request: str) -> None:
+        """The request is over, cancelled or finished."""
+
+    def pages_of(self, request: str) -> tuple[int, ...]:
+        """Return the request's pages by position; empty where it is unknown."""
+
+    def evict(self) -> None:
+        """Give back what is cached and held by no one, or some of it."""
+
+    def pool(self) -> ManagerPool:
+        """Return where every page is."""
+
+    def close(self) -> None:
+        """Give up everything that is held open."""
+
+
+@frozen
+class ManagerSetup:
+    """How a cache manager is opened for one run."""
+
+    pages: int
+    page_length: int
+
+
+# --- what is said about a target --------------------------------------------------------------------------------------
+
+
+@frozen
+class ListedDeviation:
+    """A law that a released implementation is known to break, with the least scenario that shows it.
+
+    It is strict: the run fails where the scenario no longer breaks the law.
+    """
+
+    name: str
+    law: str
+    note: str
+    steps: tuple[tuple[object, ...], ...] = field(repr=False)
+    """Method names of `CacheManager` with their arguments."""
+
+
+class Kind(Enum):
+    """Which protocol a target implements, and so what it is checked by."""
+
+    LEDGER = "ledger"
+    """`LedgerTarget`, compared with the reservation and account tables."""
+    PAGES = "pages"
+    """`PageTarget`, compared with the promise and page tables."""
+    MANAGER = "manager"
+    """`CacheManager`, judged from outside."""
+
+
+@frozen
+class Subject:
+    """A target as the fuzzer takes it. A factory without parameters returns one."""
+
+    kind: Kind
+    open: Callable[..., Any] = field(repr=False)
+    """Opens a fresh target from a `LedgerSetup`, a `PoolSetup` or a `ManagerSetup`, as the kind says."""
+    capabilities: Capabilities = Capabilities()
+    deviations: tuple[ListedDeviation, ...] = ()

@@ -1,0 +1,41 @@
+"""The targets by name. Each is imported only when it is used."""
+
+import importlib
+from collections.abc import Mapping
+
+from kvescrow.checks.targets.protocols import Subject
+from kvescrow.spec.vocabulary import UserError
+
+TARGETS: Mapping[str, str] = {
+    "ledger-memory": "kvescrow.checks.targets.ledgers:memory_subject",
+    "ledger-sqlite": "kvescrow.checks.targets.ledgers:sqlite_subject",
+    "pages": "kvescrow.checks.targets.pools:pool_subject",
+}
+"""Name -> `module:factory`, where the factory takes nothing and returns a `Subject`."""
+
+
+def subject_called(name: str) -> Subject:
+    """Return the subject for a name in `TARGETS` or for `package.module:factory`.
+
+    Raises `UserError` where there is no such target, its module cannot be imported, or its factory returns
+    something else.
+    """
+    place = TARGETS.get(name, name)
+    module_name, colon, factory_name = place.partition(":")
+    if not colon:
+        raise UserError(f"target {name!r}: choose one of {', '.join(TARGETS)}, or give package.module:factory")
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise UserError(
+            f"target {name!r}: cannot import {module_name} ({error}): install it or correct the name"
+        ) from error
+    factory = getattr(module, factory_name, None)
+    if not callable(factory):
+        raise UserError(
+            f"target {name!r}: {module_name} has no function {factory_name}: correct the name after the colon"
+        )
+    subject = factory()
+    if not isinstance(subject, Subject):
+        raise UserError(f"target {name!r}: {place} returned {type(subject).__name__}: let it return a Subject")
+    return subject
