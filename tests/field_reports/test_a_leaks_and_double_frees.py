@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kvescrow.spec.vocabulary import MICROSECONDS_PER_SECOND as SECOND
-from kvescrow.spec.vocabulary import PageState, Reason, ReservationState, StopOutcome
+from kvescrow.spec.vocabulary import ExecutionState, PageState, Reason, ReservationState, StopOutcome
 from tests.field_reports.conftest import LedgerOf, PagesOf, WorkerOf
 from tests.field_reports.pages import Counts, text
 from tests.field_reports.replies import (
@@ -14,6 +14,7 @@ from tests.field_reports.replies import (
     CERTIFIED,
     DROPPED,
     FENCED,
+    FORGOTTEN,
     GRANTED,
     LAUNCHED,
     NOTED,
@@ -171,6 +172,7 @@ def test_b05_the_slot_allocated_ahead_is_freed_once_and_after_its_step(pages_of:
     assert pool.write_ends(slots[3]) == SETTLED
     # Then the fourth can be taken, once
     assert pool.holding("D", 1) == [slots[3]]
+    assert pool.write_ends(slots[3]) == refused(Reason.NOT_OUTSTANDING)
     assert pool.admit("E", 1) == refused(Reason.POOL_CAPACITY)
 
 
@@ -260,7 +262,10 @@ def test_b08_pages_return_after_the_last_of_two_copies(worker_of: WorkerOf, orde
     assert worker.certify("A") == CERTIFIED
     assert worker.ledger.finish("A", StopOutcome.STOPPED) == RELEASED
     assert worker.ledger.promote("B") == ADMITTED
-    # And a second end of either changes nothing
+    # And a second receipt, or a second end of either, changes nothing
+    assert worker.certify("A") == RECORDED
+    assert worker.ledger.finish("A", StopOutcome.STOPPED) == RECORDED
+    assert worker.ledger.active() == 4
     assert [worker.ends(ticket) for ticket in order] == [RECORDED] * 2
     assert worker.pages.counts() == Counts(free=6)
 
@@ -307,6 +312,7 @@ def test_b10_a_cancel_between_two_chunks_finds_its_request(worker_of: WorkerOf) 
     assert worker.ledger.record("A").state is ReservationState.CANCELLING
     assert worker.launch("A", 2, writes=held) == refused(Reason.STOPPING)
     assert worker.certify("A") == refused(Reason.IN_FLIGHT)
+    assert worker.acknowledge("A") == refused(Reason.IN_FLIGHT)
     # When the first chunk ends
     assert worker.ends(1) == SETTLED
     # Then the stop is confirmed, everything is back, and B is admitted
@@ -319,6 +325,11 @@ def test_b10_a_cancel_between_two_chunks_finds_its_request(worker_of: WorkerOf) 
     assert worker.ledger.record("A").state is ReservationState.CANCELLED
     assert worker.ledger.finish("A", StopOutcome.STOPPED) == RECORDED
     assert worker.ledger.cancel("A") == RECORDED
+    # And once the worker knows that the ledger has the receipt, nothing of the request is left there
+    assert worker.acknowledge("A") == FORGOTTEN
+    assert worker.execution("A") is ExecutionState.ABSENT
+    assert worker.acknowledge("A") == refused(Reason.UNKNOWN_KEY)
+    assert worker.launch("A", 2) == refused(Reason.UNKNOWN_KEY)
 
 
 def test_b11_an_accepted_cancel_decides_over_the_last_result(worker_of: WorkerOf) -> None:
@@ -405,6 +416,7 @@ def test_b12_a_failed_admission_keeps_no_share(pages_of: PagesOf) -> None:
     # Then it is refused, and it gets no claim on p1
     assert pool.admit("D", 3) == refused(Reason.POOL_CAPACITY)
     assert pool.answer_to_claim("D", p1, text(1)) == refused(Reason.NO_PROMISE)
+    assert pool.allocate("D", 4) == refused(Reason.NO_PROMISE)
     assert pool.holders(p1) == set()
     # When it was promised too little, and fails after the share
     assert pool.admit("D", 2) == GRANTED

@@ -44,6 +44,7 @@ def test_b15_pages_of_a_step_launched_ahead_are_not_handed_out(worker_of: Worker
     assert worker.launch("A", 2, writes=held) == LAUNCHED
     # When step 1 ends and A is at its end
     assert worker.ends(1) == SETTLED
+    assert worker.certify("A") == refused(Reason.STILL_OPEN)
     assert worker.close("A") == ACCEPTED
     worker.lets_go("A", held)
     # Then its pages wait for step 2
@@ -217,6 +218,7 @@ def test_b22_both_ends_of_a_copy_are_pinned(pages_of: PagesOf, ok: bool) -> None
     # When the copy ends
     assert [host.read_ends(page, ok=ok) for page in source] == [SETTLED] * 2
     assert [device.write_ends(page, ok=ok) for page in target] == [SETTLED] * 2
+    assert host.read_ends(source[0]) == refused(Reason.NOT_OUTSTANDING)
     # Then the source is evictable
     assert host.state(*source) == [CACHED] * 2
     assert host.counts() == Counts(free=2, cached=2)

@@ -47,6 +47,7 @@ def test_b31_pages_that_no_step_filled_are_not_matched(pages_of: PagesOf) -> Non
     # Then its pages are free, not cached, and B matches nothing
     assert pool.counts() == Counts(free=8)
     assert pool.admit("B", 2) == GRANTED
+    assert pool.publish("B", pages[0], tokens[:4]) == refused(Reason.NOT_PRIVATE)
     assert pool.match("B", tokens) == []
 
 
@@ -239,6 +240,7 @@ def test_b39_eviction_clears_index_and_tag_together(pages_of: PagesOf) -> None:
     assert pool.admit("B", 1) == GRANTED
     assert pool.allocate("B", p1) == GRANTED
     assert pool.publish("B", p1, text(1)) == refused(Reason.NOT_COMPUTED)
+    assert pool.publish("C", p1, text(1)) == refused(Reason.NOT_HOLDER)
     # And B writes other content and publishes it
     pool.computed("B", p1)
     assert pool.publish("B", p1, text(1, first=2)) == PUBLISHED

@@ -61,11 +61,14 @@ def test_b26_a_reloaded_adapter_is_another_scope(pages_of: PagesOf) -> None:
     pages = pool.published("A", T, first)
     (late,) = pool.holding("A2", 1, first)
     # When version 2 is loaded in its place: version 1 is retired, leaves first
+    assert pool.retire(first, pages[1]) == refused(Reason.LIVE)
     assert pool.retire(first) == NOTED
-    assert [pool.retire(first, page) for page in reversed(pages)] == [NOTED] * 2
-    # Then B matches nothing, and neither does a late request of version 1
-    assert matched(pool, "B", second, T) == []
+    # Then a late request of version 1 matches nothing, even while its pages are in the index
     assert matched(pool, "B1", first, T) == []
+    assert [pool.retire(first, page) for page in reversed(pages)] == [NOTED] * 2
+    # And afterwards, neither does B of version 2
+    assert matched(pool, "B", second, T) == []
+    assert pool.match("B1", T) == []
     # When A2, which still runs on version 1, fills its page and publishes it
     pool.computed("A2", late)
     # Then it is refused, and nobody matches it

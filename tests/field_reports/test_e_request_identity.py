@@ -132,6 +132,7 @@ def test_b60_a_worker_that_lost_its_lease_sends_nothing_more(worker_of: WorkerOf
     assert ledger.start("r", "W2") == STARTED
     second = ledger.record("r")
     assert worker.begin("r", second.generation) == STARTED
+    assert worker.begin("r", second.generation) == RECORDED
     # Then W1's next retry is refused by the runtime and by the ledger
     assert worker.begin("r", first.generation) == refused(Reason.STALE_GENERATION)
     assert worker.launch("r", 1, generation=first.generation) == refused(Reason.STALE_GENERATION)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from attrs import evolve
@@ -375,7 +376,7 @@ SOUND = LedgerSnapshot(
         ({"tenants": {TENANT: evolve(SOUND.tenants[TENANT], queued=0)}}, "t has as many waiting"),
     ],
 )
-def test_a_broken_law_of_a_ledger_is_named(changed: dict[str, object], law: str) -> None:
+def test_a_broken_law_of_a_ledger_is_named(changed: dict[str, Any], law: str) -> None:
     assert broken_ledger_laws(SOUND) == []
     assert broken_ledger_laws(evolve(SOUND, **changed)) == [law]
 
