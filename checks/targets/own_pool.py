@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from kvescrow.reference.pages import Acquired, PagePool, PageUse
+from kvescrow.reference.pages import Acquired, PagePool, PageUse, pack
 from kvescrow.spec.vocabulary import PrefixScope
 
 
@@ -18,7 +18,8 @@ class PoolRequests:
 
         Raises RuntimeError where there is no room.
         """
-        got = self.pool.acquire(name, self._scope, tokens, len(tokens))
+        prompt = pack(tokens)
+        got = self.pool.acquire(name, self._scope, prompt, len(prompt))
         if not isinstance(got, Acquired):
             raise RuntimeError(f"{name}: {got}")
         fresh = got.pages[got.cached_tokens // self.pool.page_length :]
@@ -26,7 +27,7 @@ class PoolRequests:
         step = (PageUse(name, writes=fresh, filled=frozenset(fresh[:full])),)
         self.pool.launch(step)
         self.pool.finish(step, ok=True)
-        self.pool.publish(name, tokens)
+        self.pool.publish(name, prompt)
         return got.cached_tokens
 
     def release(self, name: str) -> None:

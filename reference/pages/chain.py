@@ -5,15 +5,15 @@ by its kind and its length, since joined fields collide; page digests need no fr
 bytes and a token has 4. A digest finds a page; whether it matches is decided by comparing the tokens themselves.
 """
 
-from array import array
+import struct
 from collections.abc import Callable, Sequence
 from hashlib import sha256
 
-from attrs import astuple
+from attrs import astuple, frozen
 
 from kvescrow.spec.vocabulary import PrefixScope, UserError
 
-TOKEN_BYTES = array("i").itemsize
+TOKEN_BYTES = 4
 _SCOPE_TAG = b"kvescrow prefix scope 1"
 
 Digest = Callable[[bytes, bytes], bytes]
@@ -47,17 +47,36 @@ def _frame(value: object) -> bytes:
     return kind + len(body).to_bytes(8, "big") + body
 
 
-def packed(tokens: Sequence[int]) -> bytes:
-    """Return `tokens` as signed 32-bit integers in the machine's byte order.
+@frozen
+class PackedTokens:
+    """A sequence of tokens as the pool compares and hashes them; made by `pack`, and good for any call."""
+
+    data: bytes
+
+    def __len__(self) -> int:
+        return len(self.data) // TOKEN_BYTES
+
+
+Tokens = Sequence[int] | PackedTokens
+"""Tokens as they come, or packed once for several calls."""
+
+
+def pack(tokens: Sequence[int]) -> PackedTokens:
+    """Return `tokens` as signed little-endian integers of 32 bits.
 
     Raises UserError where a token is no such integer.
     """
     try:
-        return array("i", tokens).tobytes()
-    except (OverflowError, TypeError) as error:
+        return PackedTokens(struct.pack(f"<{len(tokens)}i", *tokens))
+    except struct.error as error:
         raise UserError(f"tokens: each must be an integer of 32 bits ({error})") from error
 
 
+def packed(tokens: Tokens) -> bytes:
+    """Return the bytes of `tokens`. Raises UserError where a token is no integer of 32 bits."""
+    return tokens.data if isinstance(tokens, PackedTokens) else pack(tokens).data
+
+
 def unpacked(tokens: bytes) -> tuple[int, ...]:
-    """Return the tokens that `packed` was given."""
-    return tuple(array("i", tokens))
+    """Return the tokens whose bytes these are."""
+    return struct.unpack(f"<{len(tokens) // TOKEN_BYTES}i", tokens)

@@ -441,13 +441,16 @@ class PageEvents:
         if (page.writers if write else page.readers) <= 0:
             return SINK_PAGE if page.state is SINK else NOT_OUTSTANDING
         self._seq += 1
-        if not write:
-            page.readers -= 1
-        else:
+        if write:
             page.writers -= 1
             if page.state is PRIVATE:
-                page.spoiled |= not ok
-                page.computed |= ok and filled
+                if not ok:
+                    page.spoiled = True
+                elif filled:
+                    page.computed = True
+                return SETTLED
+        else:
+            page.readers -= 1
         if page.state is DRAINING and not page.readers and not page.writers:
             self._draining -= 1
             self._rest(page)

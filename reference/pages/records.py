@@ -1,6 +1,6 @@
 """The records of a page pool: pages, holders, scopes' accounts, and the lists that pages are linked into."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from attrs import Factory, define
 
@@ -67,29 +67,38 @@ class PageList:
     """A ring of linked pages. Each operation takes constant time; a page is in one list at most."""
 
     def __init__(self) -> None:
-        self._end = Page(ROOT)
+        self.end = Page(ROOT)
+        """Stands after the last page and before the first."""
 
     def __iter__(self) -> Iterator[Page]:
-        page = self._end.after
-        while page is not self._end:
+        page = self.end.after
+        while page is not self.end:
             yield page
             page = page.after
 
     def first(self) -> Page | None:
         """Return the page in front; None where the list is empty."""
-        page = self._end.after
-        return None if page is self._end else page
+        page = self.end.after
+        return None if page is self.end else page
 
     def append(self, page: Page) -> None:
         """Link an unlinked page at the back."""
-        end = self._end
+        self.extend((page,))
+
+    def extend(self, pages: Iterable[Page]) -> None:
+        """Link unlinked pages at the back, in their order."""
+        end = self.end
         last = end.before
-        page.before, page.after = last, end
-        last.after = end.before = page
+        for page in pages:
+            page.before = last
+            last.after = page
+            last = page
+        last.after = end
+        end.before = last
 
     def push(self, page: Page) -> None:
         """Link an unlinked page in front."""
-        end = self._end
+        end = self.end
         first = end.after
         page.before, page.after = end, first
         first.before = end.after = page

@@ -1,0 +1,1 @@
+"""Measurements beside a peer, both in one run."""
