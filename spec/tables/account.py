@@ -3,7 +3,7 @@
 Lowering a limit below what is active is legal: it releases nothing and only blocks new grants.
 """
 
-from kvescrow.spec.language.expressions import Entity, Kind, all_of, before
+from kvescrow.spec.language.expressions import Entity, Kind, all_of, before, implies, maximum
 from kvescrow.spec.language.table import (
     Assumption,
     Event,
@@ -77,6 +77,12 @@ ACCOUNT = Table(
     rules=(
         StepRule("time_never_goes_back", pool.clock >= before(pool.clock), ("LEA-6",),
                  "one authority, on a clock that only moves forward"),
+        StepRule("a_reading_moves_the_clock", pool.clock == maximum(before(pool.clock), event.now), ("LEA-6",),
+                 "to the later of the two", events=frozenset({"tick"})),
+        StepRule("only_known_tenants_have_limits",
+                 implies(~before(tenant.configured),
+                         (tenant.limit == before(tenant.limit)) & (tenant.budget == before(tenant.budget))),
+                 ("ADM-3",), "no event makes a tenant"),
         StepRule("limits_move_no_counter",
                  (pool.active == before(pool.active)) & (tenant.active == before(tenant.active))
                  & (tenant.spent == before(tenant.spent)) & (tenant.held == before(tenant.held)),

@@ -115,6 +115,8 @@ SCOPE_REUSE = Table(
         StepRule("groups_need_authority",
                  implies(question.yes & ~before(question.yes) & request.group, event.authorised), ("SCO-3",),
                  "no one publishes for a group unasked", events=frozenset({"publish"})),
+        StepRule("what_needs_no_authority_is_published", implies(~request.group | event.authorised, question.yes),
+                 ("SCO-3",), "nothing is refused for another cause", events=frozenset({"publish"})),
     ),
     sometimes=(Sometimes("a_page_is_reused", question.yes, "hits happen"),),
 )  # fmt: skip

@@ -80,6 +80,8 @@ INVARIANTS = (
               (page.children >= 0) & if_else(page.matchable, page.chain != NOBODY,
                                              (page.chain == NOBODY) & (page.children == 0)), ("PAG-8",),
               "an unpublished page has no tag, and no published page follows it"),
+    Invariant("free_pages_are_blank", implies(page.state.is_in((P.SINK, P.FREE)), ~page.computed & ~page.spoiled),
+              ("PAG-4", "PAG-6"), "a new use starts without the content of the last one"),
     Invariant("one_page_for_each_place",
               ~(page.matchable & other.matchable & (page.scope == other.scope) & (page.chain == other.chain)),
               ("PAG-8",), "no two pages are published under one scope and chain"),
@@ -137,6 +139,27 @@ RULES = (
              ("PAG-7",), "only a private page gets a writer"),
     StepRule("leaves_go_first", implies(before(page.matchable) & ~page.matchable, before(page.children) == 0),
              ("PAG-8",), "no published page loses the page before it"),
+    StepRule("parents_are_published_first",
+             implies(page.matchable & ~before(page.matchable), before(parent.matchable)), ("PAG-8",),
+             "a page that no lookup could reach is not published", events=frozenset({"seal"})),
+    StepRule("only_holders_touch", implies(tickets > before(tickets), before(claim.holds)), ("PAG-3", "LIF-3"),
+             "a step touches the pages of its own executions only", events=frozenset({"touch"})),
+    StepRule("a_touch_is_what_it_says",
+             (page.readers <= before(page.readers) + as_count(~event.write))
+             & (page.writers <= before(page.writers) + as_count(event.write)), ("PAG-7",),
+             "no step writes as a reader", events=frozenset({"touch"})),
+    StepRule("a_settled_ticket_has_ended",
+             (page.readers == before(page.readers) - as_count(~event.write & (before(page.readers) > 0)))
+             & (page.writers == before(page.writers) - as_count(event.write & (before(page.writers) > 0))), ("PAG-4",),
+             "exactly one, of that kind, well or badly alike", events=frozenset({"settle"})),
+    StepRule("a_failed_write_spoils",
+             implies((before(page.state) == P.PRIVATE) & (before(page.writers) > 0) & event.write & ~event.ok,
+                     page.spoiled), ("PAG-6",), "what a failed step wrote is never published",
+             events=frozenset({"settle"})),
+    StepRule("a_page_is_computed_by_its_last_write",
+             (page.state == P.FREE) | (page.computed == (before(page.computed) | (
+                 (before(page.state) == P.PRIVATE) & (before(page.writers) > 0) & event.write & event.ok & event.filled
+             ))), ("PAG-6",), "a step that ended well and wrote the last slot", events=frozenset({"settle"})),
     StepRule("generations_count_grants",
              page.generation == before(page.generation)
              + as_count((before(page.state) == P.FREE) & (page.state == P.PRIVATE)), ("PAG-4", "CON-2"),
@@ -149,6 +172,10 @@ RULES = (
     StepRule("scopes_are_not_mixed",
              implies((before(page.scope) != NOBODY) & (page.scope != NOBODY), page.scope == before(page.scope)),
              ("SCO-1", "SCO-5"), "content never changes its scope"),
+    StepRule("a_retired_scope_is_closed_first",
+             implies(before(page.state) == P.SINK, ~scope.live)
+             & implies(before(page.matchable) & ~page.matchable, ~before(scope.live)), ("SCO-5",),
+             "so nothing new is published while its pages follow", events=frozenset({"retire_scope"})),
     StepRule("retired_scopes_stay_retired", implies(~before(scope.live), ~scope.live), ("SCO-5",),
              "a change of weights starts a new scope"),
     StepRule("publishing_respects_the_account",

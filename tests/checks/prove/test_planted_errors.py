@@ -242,6 +242,62 @@ PLANTED = [
         "close.released",
         "only_the_admitted_hold",
     ),
+    Planted(
+        "an event of an unauthorised caller",
+        lambda: without(RESERVATION, "cancel.forbidden"),
+        "cancel.running",
+        "only_the_authorised_change_anything",
+    ),
+    Planted(
+        "a late cancel of an earlier life",
+        lambda: without(RESERVATION, "cancel.stale_life"),
+        "cancel.reserved",
+        "only_this_life_is_meant",
+    ),
+    Planted(
+        "a start after the lease has lapsed",
+        lambda: without(RESERVATION, "start.lapsed"),
+        "start.commit",
+        "starts_come_before_the_lease_ends",
+    ),
+    Planted(
+        "a stop that is not billed",
+        lambda: changed(RESERVATION, "finish.completed", do=(*RELEASE, *END)),
+        "finish.completed",
+        "a_receipt_is_billed",
+    ),
+    Planted(
+        "a record that is forgotten before its retention",
+        lambda: without(RESERVATION, "forget.retained"),
+        "forget.gone",
+        "only_old_records_are_forgotten",
+    ),
+    Planted(
+        "a page that keeps the content of its last use",
+        lambda: changed(
+            PAGE,
+            "drop.private_free",
+            do=tuple(
+                effect
+                for effect in PAGE.row_by_id["page.drop.private_free"].do
+                if effect.target.path != ("page", "computed")
+            ),
+        ),
+        "drop.private_free",
+        "free_pages_are_blank",
+    ),
+    Planted(
+        "a failed write whose content can be published",
+        lambda: changed(PAGE, "settle.write_failed", do=(page.writers.loses(1),)),
+        "settle.write_failed",
+        "a_failed_write_spoils",
+    ),
+    Planted(
+        "a step on someone else's page",
+        lambda: without(PAGE, "touch.not_holder"),
+        "touch.read",
+        "only_holders_touch",
+    ),
     *(
         Planted(
             f"a match that ignores the {name.replace('_', ' ')}",
