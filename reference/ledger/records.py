@@ -25,8 +25,6 @@ class Reservation:
     digest: str
     deadline: int
     least_service: int
-    wait: int
-    """Longest time in the queue, from each entry to it."""
     bound: int
     """What is charged while the state is charged; grows from the amount (GRO-2)."""
     life: int

@@ -35,10 +35,7 @@ class ExecutionWorld:
 
     def acknowledge(self, execution: str) -> Outcome:
         """Drop the receipt, which the ledger has now."""
-        outcome = self._apply_execution("acknowledge", execution, {})
-        if self.executions[execution]["state"] is ExecutionState.ABSENT:
-            self.tickets = {key: record for key, record in self.tickets.items() if key[0] != execution}
-        return outcome
+        return self._apply_execution("acknowledge", execution, {})
 
     def launch(self, execution: str, number: int, generation: int) -> Outcome:
         """Launch the share of `execution` in the step with this number."""

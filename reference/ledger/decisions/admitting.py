@@ -90,7 +90,6 @@ def _bound_record(
         digest=event.digest,
         deadline=event.deadline,
         least_service=event.least_service,
-        wait=event.max_wait,
         bound=event.amount,
         life=pool.next_life,
         lease=lease,

@@ -98,7 +98,7 @@ def finish(event: Finish, record: Reservation, pool: PoolAccount) -> Outcome:
     if receipt.outcome is StopOutcome.COMPLETED:
         return settle(record, S.COMPLETED, used, pool)
     if record.state is S.PREEMPTING and receipt.outcome is StopOutcome.STOPPED:
-        return requeue(record, used, pool)
+        return requeue(record, used)
     return settle(record, S.FAILED, used, pool)
 
 
@@ -114,7 +114,7 @@ def fence(event: Fence, record: Reservation, pool: PoolAccount) -> Outcome:
         case S.CANCELLING:
             return settle(record, S.CANCELLED, record.used, pool, Reason.OWNER_FENCED)
         case S.PREEMPTING:
-            return requeue(record, record.used, pool, Reason.OWNER_FENCED)
+            return requeue(record, record.used, Reason.OWNER_FENCED)
         case _:
             return settle(record, S.FAILED, record.used, pool, Reason.OWNER_FENCED)
 

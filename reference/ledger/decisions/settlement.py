@@ -39,7 +39,7 @@ def settle(
     return Outcome(Decision.RELEASED, reason, ended, _settlement(record, used))
 
 
-def requeue(record: Reservation, used: int, pool: PoolAccount, reason: Reason = Reason.NONE) -> Outcome:
+def requeue(record: Reservation, used: int, reason: Reason = Reason.NONE) -> Outcome:
     """Bill preempted work whose stop is confirmed, and let it wait again with nothing held (LIF-9, QUE-6).
 
     Owner and generation stay on record, so that a second receipt of the same stop is recognised (REC-3).
@@ -50,7 +50,7 @@ def requeue(record: Reservation, used: int, pool: PoolAccount, reason: Reason = 
         used=0,
         overrun=0,
         lease=0,
-        expires=pool.clock + record.wait,
+        expires=record.deadline,
     )
     return Outcome(Decision.REQUEUED, reason, waiting, _settlement(record, used, queued=1))
 

@@ -35,7 +35,6 @@ RESERVATION_COLUMNS = (
     "digest",
     "deadline",
     "least_service",
-    "wait",
     "bound",
     "life",
     "used",

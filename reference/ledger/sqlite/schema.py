@@ -50,7 +50,6 @@ SCHEMA = (
         digest TEXT NOT NULL,
         deadline INTEGER NOT NULL,
         least_service INTEGER NOT NULL CHECK (least_service >= 0),
-        wait INTEGER NOT NULL CHECK (wait >= 0),
         bound INTEGER NOT NULL CHECK (bound >= amount),
         life INTEGER NOT NULL UNIQUE CHECK (life >= 1),
         used INTEGER NOT NULL CHECK (used >= 0),

@@ -81,8 +81,7 @@ WHOM_TO_OBEY = (
 HOW_WORK_BEGINS = (
     StepRule("records_are_bound_to_the_request",
              implies(changed, all_of(*(_bound_to_event(name, name) for name in
-                                       ("amount", "digest", "deadline", "least_service")),
-                                     _bound_to_event("wait", "max_wait"))), ("IDN-2",),
+                                       ("amount", "digest", "deadline", "least_service")))), ("IDN-2",),
              "a new record keeps the parameters that retries are compared with", events=_on("reserve")),
     StepRule("what_is_taken_can_be_useful",
              implies(admitted | enqueued, pool.clock + reservation.least_service <= reservation.deadline),
@@ -92,8 +91,10 @@ HOW_WORK_BEGINS = (
              "waiting cannot help it", events=_on("reserve")),
     StepRule("grants_keep_the_order", implies(admitted, queue.ahead <= 0), ("QUE-5",),
              "nobody overtakes a request that waits for the pool only", events=_on("reserve", "promote")),
-    StepRule("waits_are_bounded", implies(enqueued, reservation.expires == pool.clock + reservation.wait),
-             ("QUE-1", "LIF-9"), "each wait has its end", events=_on("reserve", "finish", "fence")),
+    StepRule("waits_are_bounded", implies(enqueued, reservation.expires == pool.clock + event.max_wait),
+             ("QUE-1",), "each wait has its end", events=_on("reserve")),
+    StepRule("preempted_work_waits_until_its_deadline", implies(enqueued, reservation.expires == reservation.deadline),
+             ("LIF-9", "QUE-1"), "it did not choose to wait", events=_on("finish", "fence")),
     StepRule("who_waited_out_is_not_admitted", implies(admitted, before(reservation.expires) > pool.clock),
              ("QUE-2",), "it ends without execution", events=_on("promote")),
     StepRule("grants_come_with_a_lease", implies(admitted | started, reservation.lease == pool.clock + event.lease),

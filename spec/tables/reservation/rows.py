@@ -78,7 +78,10 @@ SETTLE_FENCED = (*RELEASE, *bill(reservation.used), *END)
 
 
 def requeue(used: Expression) -> tuple[Effect, ...]:
-    """Return the effects that give everything back and wait again, with the usage so far billed (LIF-9)."""
+    """Return the effects that give everything back and wait again, with the usage so far billed (LIF-9).
+
+    The caller's patience was for the first answer; work that the scheduler stopped waits until its deadline.
+    """
     return (
         *RELEASE,
         tenant.spent.adds(minimum(used, reservation.bound)),
@@ -86,7 +89,7 @@ def requeue(used: Expression) -> tuple[Effect, ...]:
         reservation.used.becomes(0),
         reservation.overrun.becomes(0),
         reservation.lease.becomes(0),
-        reservation.expires.becomes(pool.clock + reservation.wait),
+        reservation.expires.becomes(reservation.deadline),
         tenant.queued.adds(1),
     )
 
@@ -99,7 +102,6 @@ BIND = (
     reservation.digest.becomes(event.digest),
     reservation.deadline.becomes(event.deadline),
     reservation.least_service.becomes(event.least_service),
-    reservation.wait.becomes(event.max_wait),
     reservation.bound.becomes(event.amount),
     reservation.life.becomes(pool.next_life),
     pool.next_life.adds(1),
@@ -386,7 +388,7 @@ FORGET = (
     row("forget.gone", TERMINAL, Reply(D.FORGOTTEN), "IDN-5",
         "the counters of lives and generations go on, so nothing late can touch a new life", to=S.ABSENT,
         do=(*(getattr(reservation, name).becomes(0) for name in
-              ("amount", "deadline", "least_service", "wait", "bound", "used", "overrun", "life", "generation",
+              ("amount", "deadline", "least_service", "bound", "used", "overrun", "life", "generation",
                "lease", "expires", "retained")),
             reservation.digest.becomes(NOBODY), reservation.owner.becomes(NOBODY))),
 )  # fmt: skip

@@ -14,7 +14,6 @@ reservation = Entity(
         "digest": NAME,
         "deadline": INT,
         "least_service": INT,
-        "wait": INT,
         "bound": INT,
         "used": INT,
         "overrun": INT,

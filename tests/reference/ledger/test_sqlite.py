@@ -242,7 +242,7 @@ def test_counters_that_do_not_add_up_are_named(path: Path, config: LedgerConfig,
         "UPDATE tenant SET spent = -1",
         "UPDATE pool SET active = -1",
         "INSERT INTO pool SELECT 2, name, capacity, retention, active, clock, 1, 1, 0 FROM pool",
-        "INSERT INTO reservation SELECT 'red', 'twin', state, amount, digest, deadline, least_service, wait, "
+        "INSERT INTO reservation SELECT 'red', 'twin', state, amount, digest, deadline, least_service, "
         "bound, life, used, overrun, generation, owner, lease, expires, retained, place FROM reservation",
     ],
 )
