@@ -8,7 +8,7 @@ queue_limit = 1024         # most requests of one tenant that wait at once
 
 [times]                    # microseconds
 queue_wait = 60_000_000    # longest wait for admission
-deadline = 600_000_000     # from arrival to the end
+deadline = 600_000_000     # from arrival to the end, as admission judges it
 lease = 30_000_000         # of gateway and worker; renewed three times as often
 
 [scheduler]

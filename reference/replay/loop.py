@@ -72,7 +72,8 @@ def replay(
 
     Raises:
         UserError: The configuration does not fit the trace.
-        ReplayFault: Ledger and page pool contradict each other or themselves.
+        ReplayFault: Ledger and page pool contradict each other, or what was taken is not given back.
+        BrokenInvariant: The page pool contradicts itself.
 
     """
     return _Run(trace, config or ReplayConfig(), ledger_recorder, page_recorder, progress).run()

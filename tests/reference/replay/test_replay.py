@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Sequence
 
@@ -306,6 +309,33 @@ def test_equal_arguments_give_equal_journals_and_results() -> None:
     first, again = journal(mooncake(8), chosen), journal(mooncake(8), chosen)
     assert len(first[0]) > 1000
     assert first == again
+
+
+PROGRAM = """
+from hashlib import sha256
+from attrs import evolve
+from kvescrow.reference.replay import CancellationConfig, PoolConfig, ReplayConfig, replay
+from kvescrow.reference.traces import packaged_trace
+trace, seen = packaged_trace("mooncake"), sha256()
+take = lambda event: seen.update(repr(event).encode())
+chosen = ReplayConfig(PoolConfig(tokens=131_072), cancellations=CancellationConfig(rate=0.3))
+result = replay(evolve(trace, requests=trace.requests[:5]), chosen, ledger_recorder=take, page_recorder=take)
+print(seen.hexdigest(), evolve(result, seconds=0.0).to_json())
+"""
+
+
+def test_the_hash_seed_changes_nothing() -> None:
+    printed = {
+        subprocess.run(
+            [sys.executable, "-c", PROGRAM],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(printed) == 1
 
 
 def test_the_result_is_json_and_names_what_is_synthetic() -> None:
