@@ -73,7 +73,7 @@ class LedgerSide:
     def answer(self, table: str, entry: Entry, decision: Decision) -> Answer:
         """Return what the tables answer to `entry`, which says `decision`. Raises `UserError` where it is malformed."""
         event, key = cast(str, entry["event"]), key_of(entry)
-        parameters = parameters_of(table, entry)
+        parameters = parameters_of(entry)
         seq, now = integer(entry, "seq", least=0), integer(entry, "now", least=0)
         self._order.expect(seq)
         self._read_clock(event, parameters, now, decision)

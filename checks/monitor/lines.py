@@ -51,9 +51,6 @@ _OPTIONAL: Mapping[str, frozenset[str]] = {
 }
 _LEDGER_TABLE_OF = {event.name: name for name in LEDGER_TABLES for event in TABLE_BY_NAME[name].events}
 _EVENTS = {name: frozenset(event.name for event in TABLE_BY_NAME[name].events) for name in _REQUIRED}
-_PARAMETERS: Mapping[str, Mapping[str, Mapping[str, Type]]] = {
-    name: {event.name: event.parameters for event in TABLE_BY_NAME[name].events} for name in _REQUIRED
-}
 _DECISIONS: Mapping[object, Decision] = {decision.value: decision for decision in Decision}
 _REASONS: Mapping[object, Reason] = {reason.value: reason for reason in Reason}
 
@@ -98,16 +95,6 @@ def reply_of(entry: Entry) -> tuple[Decision, Reason]:
     return _DECISIONS[decision], _REASONS[reason]
 
 
-def parameters_of(table: str, entry: Entry) -> Record:
-    """Return the parameters of a ledger event in the table's types. Raises `UserError` where they do not fit."""
-    wanted = _PARAMETERS[table][cast(str, entry["event"])]
-    given = mapping(entry, "parameters")
-    if given.keys() != wanted.keys():
-        raise UserError(f"parameters are {', '.join(given) or 'none'}; `{entry['event']}` has {', '.join(wanted)}")
-    return {name: _CONVERT[kind](given[name], name) if kind in _CONVERT else _member(kind, given[name], name)
-            for name, kind in wanted.items()}  # fmt: skip
-
-
 def _integer(value: object, name: str) -> int:
     if type(value) is not int:
         raise UserError(f"{name} is {value!r}, not an integer")
@@ -126,19 +113,44 @@ def _text(value: object, name: str) -> str:
     return value
 
 
-def _member(kind: Type, value: object, name: str) -> Enum:
-    assert isinstance(kind, type)
-    found = next((member for member in kind if member.value == value), None)
-    if found is None:
-        raise UserError(f"{name} is {value!r}, not one of {', '.join(str(member.value) for member in kind)}")
-    return found
+def _member_of(kind: type[Enum]) -> Callable[[object, str], Value]:
+    members: Mapping[object, Enum] = {member.value: member for member in kind}
+
+    def convert(value: object, name: str) -> Enum:
+        if not isinstance(value, str) or value not in members:
+            raise UserError(f"{name} is {value!r}, not one of {', '.join(map(str, members))}")
+        return members[value]
+
+    return convert
 
 
-_CONVERT: Mapping[Type, Callable[[object, str], Value]] = {
-    Kind.INTEGER: _integer,
-    Kind.BOOLEAN: _boolean,
-    Kind.NAME: _text,
+def _converter(kind: Type) -> Callable[[object, str], Value]:
+    match kind:
+        case Kind.INTEGER:
+            return _integer
+        case Kind.BOOLEAN:
+            return _boolean
+        case Kind.NAME:
+            return _text
+        case _:
+            return _member_of(kind)
+
+
+_CONVERTERS: Mapping[str, Mapping[str, Callable[[object, str], Value]]] = {
+    event.name: {name: _converter(kind) for name, kind in event.parameters.items()}
+    for table in LEDGER_TABLES
+    for event in TABLE_BY_NAME[table].events
 }
+
+
+def parameters_of(entry: Entry) -> Record:
+    """Return the parameters of a ledger event in its table's types. Raises `UserError` where they do not fit."""
+    converters = _CONVERTERS[cast(str, entry["event"])]
+    given = mapping(entry, "parameters")
+    if given.keys() != converters.keys():
+        wanted = ", ".join(converters) or "none"
+        raise UserError(f"parameters are {', '.join(given) or 'none'}; `{entry['event']}` has {wanted}")
+    return {name: convert(given[name], name) for name, convert in converters.items()}
 
 
 def mapping(entry: Entry, name: str) -> Entry:

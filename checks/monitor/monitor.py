@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from kvescrow.checks.monitor.answer import Answer
+from kvescrow.checks.monitor.answer import UNCHANGED, Answer
 from kvescrow.checks.monitor.executions import ExecutionSide
 from kvescrow.checks.monitor.ledger import LedgerSide
 from kvescrow.checks.monitor.lines import LEDGER_TABLES, PAGE_TABLES, Entry, configs_of, reply_of, table_of
@@ -61,10 +61,10 @@ class Monitor:
         decision, reason = reply_of(entry)
         answer = self._answer(table, entry, decision)
         self.events += 1
-        self.changes += not decision.changes_nothing
+        self.changes += decision not in UNCHANGED
         self._rows[answer.row] = self._rows.get(answer.row, 0) + 1
         found = self._differences(entry, answer, decision, reason)
-        found += [self._finding(entry, answer.row, f"{invariant}", "it does not hold") for invariant in answer.broken]
+        found += [self._finding(entry, answer.row, invariant, "it does not hold") for invariant in answer.broken]
         if self.events >= self._next_whole_check:
             found += self._whole_check(entry, answer.row)
         self._keep(found)
