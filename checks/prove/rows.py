@@ -9,7 +9,7 @@ from attrs import define, frozen
 
 from kvescrow.checks.prove.context import After, EventContext, state_after
 from kvescrow.checks.prove.counterexample import counterexample
-from kvescrow.checks.prove.encoding import value_of
+from kvescrow.checks.prove.encoding import Symbols, value_of
 from kvescrow.checks.prove.solver import Status
 from kvescrow.checks.prove.step import (
     CHANGES_NOTHING,
@@ -48,27 +48,55 @@ def properties(table: Table, event: str) -> tuple[Property, ...]:
     )
 
 
+@frozen(eq=False)
+class Goal:
+    """A property as a term over the states before and after any row of one event."""
+
+    prop: Property
+    term: z3.BoolRef
+    after: Symbols
+    """The symbol of each field that the property reads after the row."""
+
+
+def goals(context: EventContext) -> tuple[Goal, ...]:
+    """Return the properties of the event's rows. Each becomes a term once, and rows only fill in their values."""
+    symbols = context.base.encoder.symbols(context.base.types, suffix=" after")
+    now = {**context.now, **symbols}
+    return tuple(
+        Goal(
+            prop,
+            context.base.encoder.term(prop.holds, now, context.now),
+            {path: symbols[path] for path in sorted(reads(prop.holds)) if path in symbols},
+        )
+        for prop in properties(context.table, context.event.name)
+    )
+
+
 def prove_row(
-    context: EventContext, row: Row, earlier: Sequence[Row], blocked: Sequence[z3.BoolRef]
+    context: EventContext,
+    row: Row,
+    earlier: Sequence[Row],
+    blocked: Sequence[z3.BoolRef],
+    wanted: Sequence[Goal],
 ) -> Iterator[Result]:
     """Yield the results of `row`: a witness per source state, then each property, then the refusal's silence.
 
-    `blocked` says of each row in `earlier` that it does not fire.
+    `blocked` says of each row in `earlier` that it does not fire; `wanted` are the event's `goals`.
     """
-    goal = _RowProof(context, row, state_after(context, row))
+    proof = _RowProof(context, row, state_after(context, row))
     with context.solver.scope():
         context.solver.assume(blocked)
         context.solver.assume([context.fires(row)])
         verdicts = set()
         for state in row.sources:
-            result = goal.witness(state, earlier)
+            result = proof.witness(state, earlier)
             verdicts.add(result.verdict)
             yield result
         can_fire = verdicts != {Verdict.VACUOUS}
-        for prop in properties(context.table, row.event):
-            yield goal.prove(prop) if can_fire else goal.vacuous(prop.name)
+        for goal in wanted:
+            yield proof.prove(goal) if can_fire else proof.vacuous(goal.prop.name)
         if row.reply.decision.changes_nothing:
-            yield goal.changes_nothing() if can_fire else goal.vacuous(CHANGES_NOTHING)
+            yield proof.changes_nothing() if can_fire else proof.vacuous(CHANGES_NOTHING)
 
 
 @define
@@ -125,13 +153,14 @@ class _RowProof:
         self.silent = self.silent and step.after == case.view
         return f"interpreter and solver compute different {', '.join(wrong)}" if wrong else ""
 
-    def prove(self, prop: Property) -> Result:
-        """Prove that `prop` holds after the row."""
+    def prove(self, goal: Goal) -> Result:
+        """Prove that the goal's property holds after the row."""
         start = perf_counter()
-        if prop.about_states and not reads(prop.holds) & self.end.changed:
+        prop = goal.prop
+        if prop.about_states and self.end.changed.isdisjoint(goal.after):
             return self._result(prop.name, Verdict.PROVED, start, method=Method.FRAME)
-        holds = self.context.base.encoder.term(prop.holds, self.end.symbols, self.context.now)
-        return self._decide(prop.name, z3.Not(holds), start)
+        values = [(symbol, self.end.symbols[path]) for path, symbol in goal.after.items()]
+        return self._decide(prop.name, z3.Not(z3.substitute(goal.term, *values)), start)
 
     def changes_nothing(self) -> Result:
         """Prove that the row leaves the whole view as it was, ghosts included (FRM-6)."""

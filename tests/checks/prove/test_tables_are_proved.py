@@ -6,10 +6,11 @@ import json
 import os
 import subprocess
 import sys
+from functools import cache
 
 import pytest
 
-from kvescrow.checks.prove import Method, Verdict, count_obligations, prove
+from kvescrow.checks.prove import Method, ProofReport, Verdict, count_obligations, prove
 from kvescrow.spec.language.compiler import CompiledTable
 from kvescrow.spec.language.interpreter import fire
 from kvescrow.spec.language.table import Table
@@ -17,9 +18,15 @@ from kvescrow.spec.tables.execution import TICKET
 from kvescrow.spec.tables.registry import ALL_TABLES
 
 
+@cache
+def proof_of(table: Table) -> ProofReport:
+    """The proof of one table, which several tests look at."""
+    return prove([table])
+
+
 @pytest.mark.parametrize("table", ALL_TABLES, ids=lambda table: table.name)
 def test_every_obligation_is_proved(table: Table) -> None:
-    report = prove([table])
+    report = proof_of(table)
     assert not report.failures, "\n".join(map(str, report.failures))
     assert report.passed
     assert report.verdict == "passed"
@@ -28,7 +35,7 @@ def test_every_obligation_is_proved(table: Table) -> None:
 
 @pytest.mark.parametrize("table", ALL_TABLES, ids=lambda table: table.name)
 def test_nothing_is_left_out(table: Table) -> None:
-    found = {(result.row, result.invariant, result.state) for result in prove([table]).results}
+    found = {(result.row, result.invariant, result.state) for result in proof_of(table).results}
     wanted = {("initial", "witness", None)}
     wanted |= {("initial", invariant.name, None) for invariant in table.invariants}
     wanted |= {
@@ -48,7 +55,7 @@ def test_nothing_is_left_out(table: Table) -> None:
 @pytest.mark.parametrize("table", ALL_TABLES, ids=lambda table: table.name)
 def test_interpreter_and_compiler_fire_each_row_on_its_witness(table: Table) -> None:
     compiled = CompiledTable(table)
-    witnesses = [result for result in prove([table]).results if result.witness is not None]
+    witnesses = [result for result in proof_of(table).results if result.witness is not None]
     assert {(result.row, result.state) for result in witnesses} == {
         (row.id, state.name) for row in table.rows for state in row.sources
     }
