@@ -41,7 +41,7 @@ SCOPE = PrefixScope(
 Prompt = list[int]
 
 
-def measure(rounds: int = 9, requests: int = REQUESTS) -> BenchReport:
+def measure(rounds: int = 15, requests: int = REQUESTS) -> BenchReport:
     """Run all rows; each is the median of `rounds` rounds of `requests` requests.
 
     Raises UserError where transformers is not installed, or for fewer than three rounds.

@@ -5,7 +5,7 @@ import platform
 import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from time import perf_counter
+from time import process_time
 
 from attrs import asdict, frozen
 
@@ -82,8 +82,8 @@ def _processor() -> str:
 def interleaved_rates(subjects: Sequence[Callable[[int], int]], rounds: int) -> list[float]:
     """Return each subject's median rate a second over `rounds` rounds, in which the subjects take turns.
 
-    A subject does the work of the round that it is given and returns how many operations that was. Turns make a
-    noisy machine slow all of them alike. Raises UserError for fewer than three rounds.
+    A subject does the work of the round that it is given and returns how many operations that was. Seconds are of
+    processor time, and turns make a busy machine slow all of them alike. Raises UserError for fewer than three rounds.
     """
     if rounds < LEAST_ROUNDS:
         raise UserError(f"rounds: {rounds} is too few for a median; take {LEAST_ROUNDS} or more")
@@ -91,7 +91,7 @@ def interleaved_rates(subjects: Sequence[Callable[[int], int]], rounds: int) -> 
     for number in range(rounds):
         order = range(len(subjects)) if number % 2 == 0 else reversed(range(len(subjects)))
         for index in order:
-            start = perf_counter()
+            start = process_time()
             operations = subjects[index](number)
-            rates[index].append(operations / (perf_counter() - start))
+            rates[index].append(operations / (process_time() - start))
     return [statistics.median(of_subject) for of_subject in rates]

@@ -5,7 +5,7 @@ so; a test repeats recorded runs event by event. It costs a third, since counter
 looked up twice: a request of a thousand tokens has about three hundred page events.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from attrs import frozen
 
@@ -24,7 +24,7 @@ from kvescrow.reference.pages.events import (
     SHARED,
     PageEvents,
 )
-from kvescrow.reference.pages.records import ROOT, Holder, Page, ScopeAccount, unlink
+from kvescrow.reference.pages.records import ROOT, Holder, Page, ScopeAccount
 from kvescrow.reference.pages.replies import Outcome, PageReply
 from kvescrow.spec.vocabulary import UserError
 
@@ -55,8 +55,8 @@ class PageBatches(PageEvents):
         hits: list[Page] = []
         find, digest, width = account.index.get, self._digest, self.page_length * TOKEN_BYTES
         before, chain = account.root, account.root.chain or b""
-        for end in range(width, len(prompt), width):
-            piece = prompt[end - width : end]
+        for start in range(0, len(prompt) - width, width):
+            piece = prompt[start : start + width]
             chain = digest(chain, piece)
             page = find(chain)
             if page is None or page.parent is not before or page.tokens != piece:
@@ -72,7 +72,9 @@ class PageBatches(PageEvents):
         for page in hits:
             if page.state is not SHARED:
                 if page.state is CACHED:
-                    unlink(page)
+                    before, after = page.before, page.after
+                    before.after, after.before = after, before
+                    page.before = page.after = page
                     revived += 1
                 else:
                     rescued += 1
@@ -99,6 +101,7 @@ class PageBatches(PageEvents):
         """
         drawn: list[Page] = []
         account, held, recorder = holder.account, holder.held, self._recorder
+        unpublish = self._unpublish
         no_free, no_cached = self._free_list.end, self._cached_list.end
         evicted = 0
         for _ in range(wanted):
@@ -109,7 +112,7 @@ class PageBatches(PageEvents):
                     page = self._oldest_leaf() or no_cached
                 if page is no_cached:
                     break
-                self._unpublish(page)
+                unpublish(page)
                 page.computed = False
                 evicted += 1
                 if recorder is not None:
@@ -250,15 +253,26 @@ class PageBatches(PageEvents):
         for use in uses:
             self._in_pool(use.reads)
             self._in_pool(use.writes)
-            filled = use.filled
             for number in use.reads:
                 outcome = self._settle(pages[number], False, ok, False)
                 if recorded:
                     self._record_settled(number, outcome, False, ok, False)
+            filled = use.filled if ok else frozenset()
+            private = 0
             for number in use.writes:
-                outcome = self._settle(pages[number], True, ok, number in filled)
+                page = pages[number]
+                if page.state is PRIVATE and page.writers and not recorded:
+                    page.writers -= 1
+                    private += 1
+                    if number in filled:
+                        page.computed = True
+                    elif not ok:
+                        page.spoiled = True
+                    continue
+                outcome = self._settle(page, True, ok, number in filled)
                 if recorded:
                     self._record_settled(number, outcome, True, ok, number in filled)
+            self._seq += private
 
     def _record_settled(self, number: int, outcome: Outcome, write: bool, ok: bool, filled: bool) -> None:
         self._record("settle", None, number, outcome, {"write": write, "ok": ok, "filled": filled})
@@ -288,7 +302,7 @@ class PageBatches(PageEvents):
         outcome = self._touch_refusal(self._holders.get(holder), self._pages[number], write)
         return self._answer("touch", holder, number, outcome, {"write": write})
 
-    def _in_pool(self, numbers: Iterable[int]) -> None:
+    def _in_pool(self, numbers: tuple[int, ...]) -> None:
         """Raise UserError where a number is no page's; a negative one would silently count from the end."""
-        if any(not 0 <= number <= self.usable for number in (min(numbers, default=0), max(numbers, default=0))):
+        if numbers and not 0 <= min(numbers) <= max(numbers) <= self.usable:
             raise UserError(f"page: {numbers} are not all in the pool, which has pages 0 to {self.usable}")

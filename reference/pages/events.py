@@ -394,7 +394,7 @@ class PageEvents:
         del account.index[page.chain]
         page.chain, page.tokens, page.parent = None, b"", None
         parent.children -= 1
-        if not parent.children and parent.state is CACHED and parent.after is parent:
+        if not parent.children and parent.after is parent and parent.state is CACHED:
             self._cached_list.push(parent)
         if not account.index:
             self._forget_unused(account)

@@ -160,6 +160,7 @@ OF_A_PAGE: dict[str, Callable[[Page], bool]] = {
         (page.chain is not None and page.account is not None and page.account.index.get(page.chain) is page)
         or (page.chain is None and not page.tokens and page.children == 0)
     ),
+    "free_pages_are_blank": lambda page: page.state not in {P.SINK, P.FREE} or not (page.computed or page.spoiled),
     "leaves_go_first": _parent_is_published,
     "pages_in_use_have_a_scope": lambda page: (page.account is None) == (page.state in {P.SINK, P.FREE}),
     "holders_are_of_the_scope": lambda page: all(holder.account is page.account for holder in page.holders),

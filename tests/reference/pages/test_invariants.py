@@ -114,6 +114,7 @@ PLANTS: list[tuple[str, Callable[[PagePool], None]]] = [
     ("matchable_pages_are_computed", set_page(2, computed=False)),
     ("tag_and_index_agree", lambda pool: pool._accounts[SCOPE].index.pop(pool._pages[3].chain)),
     ("cached_pages_are_matchable", lose_tag),
+    ("free_pages_are_blank", set_page(6, computed=True)),
     ("leaves_go_first", follow_another_scope),
     ("pages_in_use_have_a_scope", set_page(4, account=None)),
     ("holders_are_of_the_scope", hold_for_another_scope),

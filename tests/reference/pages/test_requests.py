@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 
 import pytest
+from attrs import evolve
 
-from kvescrow.reference.pages import Acquired, PageEvent, PagePool, PageReply, PageUse
+from kvescrow.reference.pages import Acquired, PageEvent, PagePool, PageReply, PageUse, pack
 from kvescrow.spec.vocabulary import Decision, PageState, PrefixScope, Reason, UserError
 
 SCOPE = PrefixScope("tenant", model="m", page_length=2)
@@ -179,25 +180,64 @@ def test_unused_scopes_are_forgotten_and_retired_ones_are_not() -> None:
     assert pool.close_scope(scopes[0]).decision is Decision.RECORDED
 
 
-def test_the_recorder_sees_a_run_that_a_second_pool_can_repeat() -> None:
-    events: list[PageEvent] = []
-    pool, again = PagePool(9, 2, recorder=events.append), PagePool(9, 2)
-    chance = random.Random(1)
+def busy_run(pool: PagePool, seed: int) -> None:
+    """Requests that come, compute in steps that overlap and sometimes fail, and leave at any moment."""
+    chance, scope = random.Random(seed), SCOPE
     live: dict[str, list[int]] = {}
-    for number in range(200):
+    flying: list[tuple[list[PageUse], bool]] = []
+    for number in range(150):
         prompt = [chance.randint(0, 1) for _ in range(chance.randint(1, 7))]
-        if isinstance(pool.acquire(f"r#{number}", SCOPE, prompt, len(prompt) + chance.randint(0, 3)), Acquired):
+        if isinstance(pool.acquire(f"r#{number}", scope, prompt, len(prompt) + chance.randint(0, 3)), Acquired):
             live[f"r#{number}"] = prompt
-        for holder in [name for name in live if chance.random() < 0.5]:
-            compute(pool, holder, live[holder])
-            if chance.random() < 0.5:
-                pool.release(holder)
-                del live[holder]
+        for holder in [name for name in live if chance.random() < 0.6]:
+            pages, sequence = pool.pages_of(holder), live[holder]
+            writes = tuple(page for page in pages if pool.chain(page) is None)
+            filled = frozenset(pages[: len(sequence) // 2]) & frozenset(writes)
+            step = [PageUse(holder, reads=pages, writes=writes, filled=filled)]
+            if pool.launch(step).decision is Decision.LAUNCHED:
+                flying.append((step, chance.random() < 0.9))
+            if chance.random() < 0.3:
+                pool.allocate(holder)
+        while flying and chance.random() < 0.7:
+            step, ok = flying.pop(chance.randrange(len(flying)))
+            pool.finish(step, ok=ok)
+            if step[0].holder in live:
+                pool.publish(step[0].holder, live[step[0].holder])
+        for holder in [name for name in live if chance.random() < 0.3]:
+            pool.release(holder)
+            del live[holder]
+        if chance.random() < 0.03:
+            pool.retire_scope(scope)
+            scope = evolve(scope, weight_epoch=number)
         pool.check()
-    for event in events:
-        repeat(again, event)
-    assert {event.name for event in events} >= {"admit", "share", "allocate", "seal", "evict", "drop", "close"}
-    assert again.snapshot() == pool.snapshot()
+
+
+def test_batches_do_what_their_events_do_one_by_one() -> None:
+    """A recorded run is repeated event by event; one without a recorder, which counts in bulk, ends alike."""
+    names: set[tuple[str, Decision]] = set()
+    for seed in range(20):
+        events: list[PageEvent] = []
+        recorded, silent, again = PagePool(9, 2, 5, recorder=events.append), PagePool(9, 2, 5), PagePool(9, 2, 5)
+        busy_run(recorded, seed)
+        busy_run(silent, seed)
+        for event in events:
+            repeat(again, event)
+        names |= {(event.name, event.decision) for event in events}
+        assert again.snapshot() == recorded.snapshot() == silent.snapshot()
+        assert again.seq == recorded.seq == silent.seq
+        assert again.counts() == recorded.counts() == silent.counts()
+    assert names >= {
+        *((name, Decision.GRANTED) for name in ("admit", "share", "allocate")),
+        ("seal", Decision.PUBLISHED),
+        ("seal", Decision.REFUSED),
+        ("evict", Decision.RELEASED),
+        ("drop", Decision.DROPPED),
+        ("touch", Decision.LAUNCHED),
+        ("touch", Decision.REFUSED),
+        ("settle", Decision.SETTLED),
+        ("retire_scope", Decision.RELEASED),
+        ("close", Decision.RELEASED),
+    }
 
 
 def repeat(pool: PagePool, event: PageEvent) -> None:
@@ -214,13 +254,29 @@ def repeat(pool: PagePool, event: PageEvent) -> None:
             reply = pool.touch(holder, page, values["write"])
         case "settle":
             reply = pool.settle(page, values["write"], values["ok"], values["filled"])
+        case "retire_scope":
+            reply = pool.retire_page(values["scope"], page)
         case "evict":
             reply = pool.evict(page)
-        case "allocate" | "drop":
-            reply = getattr(pool, event.name)(holder, page)
-        case _:
+        case "allocate":
+            reply = pool.allocate(holder, event.page)
+        case "drop":
+            reply = pool.drop(holder, page)
+        case "close":
             reply = pool.close(holder)
+        case _:
+            raise AssertionError(event)
     assert (reply.decision, reply.reason, reply.seq) == (event.decision, event.reason, event.seq), event
+
+
+def test_packed_tokens_serve_as_well() -> None:
+    pool = PagePool(8, 2)
+    sequence = pack([1, 2, 3, 4, -5])
+    assert len(sequence) == 5
+    assert len(pool.acquire("a#1", SCOPE, sequence, 5).pages) == 3
+    compute(pool, "a#1", [1, 2, 3, 4, -5])
+    assert pool.publish("a#1", sequence) == 2
+    assert pool.lookup(SCOPE, sequence) == pool.lookup(SCOPE, [1, 2, 3, 4, 9]) == 4
 
 
 @pytest.mark.parametrize(
