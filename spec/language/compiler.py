@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from enum import Enum
-from functools import cache
+from functools import lru_cache
 from typing import cast
 
 from kvescrow.spec.language.expressions import (
@@ -24,21 +24,24 @@ class CompiledTable:
     """A table whose cells are Python functions. Call `fire` as `interpreter.fire`, without the table."""
 
     def __init__(self, table: Table) -> None:
-        """Compile every cell of `table`."""
+        """Compile each cell of `table` when it is first asked."""
         self.table = table
         self._rows: Mapping[tuple[Enum, str], tuple[Row, ...]] = table.cells
-        self._cells = {cell: _compile(table, cell, rows) for cell, rows in table.cells.items()}
+        self._cells: dict[tuple[Enum, str], Cell] = {}
 
     def fire(self, view: View, event: str, parameters: Record) -> Fired:
         """Return what the table does on `event` in `view`."""
         cell = (cast(Enum, view[self.table.moves.name]["state"]), event)
-        index, changes = self._cells[cell](view, parameters)
+        decide = self._cells.get(cell)
+        if decide is None:
+            decide = self._cells[cell] = _compile(self.table, cell, self._rows[cell])
+        index, changes = decide(view, parameters)
         return Fired(self._rows[cell][index], changes)
 
 
-@cache
+@lru_cache(maxsize=64)
 def compiled(table: Table) -> CompiledTable:
-    """Return `table` compiled; the same table is compiled once."""
+    """Return `table` compiled; the same table is compiled once, unless dozens of others came between."""
     return CompiledTable(table)
 
 

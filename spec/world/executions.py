@@ -1,7 +1,10 @@
 """A worker's executions and tickets, moved by their tables."""
 
+from collections.abc import Mapping
+
 from kvescrow.spec.language.compiler import compiled
 from kvescrow.spec.language.interpreter import Record
+from kvescrow.spec.language.table import Table
 from kvescrow.spec.tables.execution import execution as execution_entity
 from kvescrow.spec.tables.execution import ticket as ticket_entity
 from kvescrow.spec.tables.registry import TABLE_BY_NAME
@@ -13,11 +16,11 @@ from kvescrow.spec.world.outcome import MutableRecord, Outcome, apply_row, blank
 class ExecutionWorld:
     """The oracle of one worker: what may be launched, and when a stop may be certified."""
 
-    def __init__(self, watch: Watch | None = None) -> None:
-        """Start with nothing begun."""
+    def __init__(self, watch: Watch | None = None, tables: Mapping[str, Table] = TABLE_BY_NAME) -> None:
+        """Start with nothing begun. `watch` sees every view before a row of `tables` fires."""
         self._watch = watch
-        self._execution = compiled(TABLE_BY_NAME["execution"])
-        self._ticket = compiled(TABLE_BY_NAME["ticket"])
+        self._execution = compiled(tables["execution"])
+        self._ticket = compiled(tables["ticket"])
         self.executions: dict[str, MutableRecord] = {}
         self.tickets: dict[tuple[str, int], MutableRecord] = {}
 

@@ -8,6 +8,7 @@ from attrs import asdict, frozen
 from kvescrow.spec.language.compiler import compiled
 from kvescrow.spec.language.expressions import reads
 from kvescrow.spec.language.interpreter import Record, View
+from kvescrow.spec.language.table import Table
 from kvescrow.spec.tables.account import ACCOUNT
 from kvescrow.spec.tables.account import account as account_entity
 from kvescrow.spec.tables.registry import TABLE_BY_NAME
@@ -68,12 +69,17 @@ class LedgerWorld:
     """The oracle of a ledger: every answer is a row's."""
 
     def __init__(
-        self, pool_limit: int, tenants: Mapping[str, TenantTerms], retention: int, watch: Watch | None = None
+        self,
+        pool_limit: int,
+        tenants: Mapping[str, TenantTerms],
+        retention: int,
+        watch: Watch | None = None,
+        tables: Mapping[str, Table] = TABLE_BY_NAME,
     ) -> None:
-        """Start empty. `retention` is in microseconds; `watch` sees every view before a row fires."""
+        """Start empty. `retention` is in microseconds; `watch` sees every view before a row of `tables` fires."""
         self._watch = watch
-        self._reservation = compiled(TABLE_BY_NAME["reservation"])
-        self._account = compiled(TABLE_BY_NAME["account"])
+        self._reservation = compiled(tables["reservation"])
+        self._account = compiled(tables["account"])
         self.pool = blank(pool_entity, limit=pool_limit, retention=retention, next_life=1, next_generation=1)
         self.tenants = {
             name: blank(tenant_entity, limit=terms.limit, budget=terms.budget, queue_limit=terms.queue_limit)

@@ -1,10 +1,11 @@
 """A whole page pool, moved by the promise and page tables."""
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import cast
 
 from kvescrow.spec.language.compiler import compiled
 from kvescrow.spec.language.interpreter import Record, View
+from kvescrow.spec.language.table import Table
 from kvescrow.spec.tables.page import PAGE
 from kvescrow.spec.tables.page import view as entities
 from kvescrow.spec.tables.promise import holder as promise_holder
@@ -45,16 +46,17 @@ class PageWorld:
         scope_limit: int | None = None,
         digest: Digest = exact_chain,
         watch: Watch | None = None,
+        tables: Mapping[str, Table] = TABLE_BY_NAME,
     ) -> None:
         """Start with page 0 as the sink and all other pages free.
 
         `scope_limit` bounds the published pages of each scope, the whole pool where it is None. `digest` names a
-        chain; a weak one makes collisions.
+        chain; a weak one makes collisions. `watch` sees every view before a row of `tables` fires.
         """
         self._watch = watch
         self._digest = digest
-        self._page = compiled(TABLE_BY_NAME["page"])
-        self._promise = compiled(TABLE_BY_NAME["promise"])
+        self._page = compiled(tables["page"])
+        self._promise = compiled(tables["promise"])
         usable = pages - 1
         self.scope_limit = usable if scope_limit is None else scope_limit
         self.pool = blank(entities.pool, total=usable, free=usable)
