@@ -115,6 +115,18 @@ def test_a_prefix_is_computed_once() -> None:
     assert replay(other, config()).hit_rate == 0.0
 
 
+def test_a_page_is_filled_by_the_step_that_writes_its_last_slot() -> None:
+    """The last token of the output is never fed back, so 20 + 30 tokens leave 49 in pages of 16."""
+    filled: list[tuple[int | None, object]] = []
+
+    def record(event: PageEvent) -> None:
+        if event.name == "settle" and event.parameters["filled"]:
+            filled.append((event.page, event.parameters["write"]))
+
+    replay(trace(request("r", 0, 20, 30)), config(), page_recorder=record)
+    assert filled == [(1, True), (2, True), (3, True)]
+
+
 def test_tenants_share_nothing() -> None:
     blocks = (1, 2, 3)
     two = trace(request("first", 0, 48, 1, blocks), request("second", SECOND, 48, 1, blocks, tenant="b"))
@@ -172,9 +184,17 @@ def test_a_deadline_that_leaves_no_room_is_too_late() -> None:
 
 
 def test_a_request_that_waited_its_useful_life_away_expires() -> None:
-    both = trace(request("first", 0, 32, 20), request("second", 10, 32, 20))
-    result = replay(both, config(tokens=64, times=TimesConfig(deadline=3_000)))
+    both = trace(request("first", 0, 32, 12), request("second", 10, 32, 12))
+    expired_at: list[int] = []
+
+    def record(entry: JournalEntry) -> None:
+        if entry.reply.decision is Decision.EXPIRED:
+            expired_at.append(entry.now)
+
+    chosen = config(tokens=64, times=TimesConfig(deadline=2_000))
+    result = replay(both, chosen, ledger_recorder=record)
     assert (result.expired, result.completed) == ({"TOO_LATE": 1}, 1)
+    assert expired_at == [10 + 2_000 - (101 + 11 * 100) + 1]
 
 
 def test_one_tenant_does_not_use_up_the_pool() -> None:
