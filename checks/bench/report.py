@@ -79,11 +79,14 @@ def _processor() -> str:
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
 
 
-def interleaved_rates(subjects: Sequence[Callable[[int], int]], rounds: int) -> list[float]:
+def interleaved_rates(
+    subjects: Sequence[Callable[[int], int]], rounds: int, clock: Callable[[], float] = process_time
+) -> list[float]:
     """Return each subject's median rate a second over `rounds` rounds, in which the subjects take turns.
 
-    A subject does the work of the round that it is given and returns how many operations that was. Seconds are of
-    processor time, and turns make a busy machine slow all of them alike. Raises UserError for fewer than three rounds.
+    A subject does the work of the round that it is given and returns how many operations that was. Turns make a
+    busy machine slow all of them alike. `clock` gives seconds: of processor time, unless a subject waits for others.
+    Raises UserError for fewer than three rounds.
     """
     if rounds < LEAST_ROUNDS:
         raise UserError(f"rounds: {rounds} is too few for a median; take {LEAST_ROUNDS} or more")
@@ -91,7 +94,7 @@ def interleaved_rates(subjects: Sequence[Callable[[int], int]], rounds: int) -> 
     for number in range(rounds):
         order = range(len(subjects)) if number % 2 == 0 else reversed(range(len(subjects)))
         for index in order:
-            start = process_time()
+            start = clock()
             operations = subjects[index](number)
-            rates[index].append(operations / (process_time() - start))
+            rates[index].append(operations / (clock() - start))
     return [statistics.median(of_subject) for of_subject in rates]

@@ -40,6 +40,10 @@ class PageUse:
     """Those of `writes` whose last slot the step writes."""
 
 
+Told = tuple[str, str | None, Page, Outcome, dict[str, object]]
+"""An event for the recorder: its name, holder, page, outcome and parameters."""
+
+
 class PageBatches(PageEvents):
     """The loops."""
 
@@ -87,12 +91,11 @@ class PageBatches(PageEvents):
         self._cached -= revived
         self._draining -= rescued
         self._shared += revived + rescued
-        if self._recorder is None:
-            self._seq += len(hits)
-            return
-        for page in hits:
-            self._seq += 1
-            self._record("share", holder.name, page.number, GRANTED, {"chain": page.chain, "tokens_equal": True})
+        first = self._seq
+        self._seq += len(hits)
+        if self._recorder is not None:
+            hit = {"tokens_equal": True}
+            self._tell(first, [("share", holder.name, page, GRANTED, {"chain": page.chain, **hit}) for page in hits])
 
     def _draw(self, holder: Holder, wanted: int) -> list[Page]:
         """Draw `wanted` promised pages, evicting the least recently held leaf where none is free.
@@ -100,8 +103,7 @@ class PageBatches(PageEvents):
         Fewer come back where no cached page is a leaf that may go.
         """
         drawn: list[Page] = []
-        account, held, recorder = holder.account, holder.held, self._recorder
-        unpublish = self._unpublish
+        account, held, unpublish = holder.account, holder.held, self._unpublish
         no_free, no_cached = self._free_list.end, self._cached_list.end
         evicted = 0
         for _ in range(wanted):
@@ -115,9 +117,6 @@ class PageBatches(PageEvents):
                 unpublish(page)
                 page.computed = False
                 evicted += 1
-                if recorder is not None:
-                    self._seq += 1
-                    self._record("evict", None, page.number, RELEASED)
             before, after = page.before, page.after
             before.after, after.before = after, before
             page.before = page.after = page
@@ -127,18 +126,23 @@ class PageBatches(PageEvents):
             page.holders.add(holder)
             held[page] = None
             drawn.append(page)
-            if recorder is not None:
-                self._seq += 1
-                self._record("allocate", holder.name, page.number, GRANTED)
         taken = len(drawn)
-        if recorder is None:
-            self._seq += taken + evicted
         holder.promised -= taken
         self._promised -= taken
         self._free -= taken - evicted
         self._cached -= evicted
         self._private += taken
+        first = self._seq
+        self._seq += taken + evicted
+        if self._recorder is not None:
+            self._tell_drawn(first, holder, drawn[: taken - evicted], drawn[taken - evicted :])
         return drawn
+
+    def _tell_drawn(self, first: int, holder: Holder, free: Sequence[Page], evicted: Sequence[Page]) -> None:
+        told: list[Told] = [("allocate", holder.name, page, GRANTED, {}) for page in free]
+        for page in evicted:
+            told += [("evict", None, page, RELEASED, {}), ("allocate", holder.name, page, GRANTED, {})]
+        self._tell(first, told)
 
     def _publish(self, holder: Holder, sequence: bytes) -> int:
         """Seal the holder's computed pages from the front; return how many of its first pages are published."""
@@ -174,23 +178,14 @@ class PageBatches(PageEvents):
         account.shared += len(sealed)
         self._private -= len(sealed)
         self._shared += len(sealed)
-        if self._recorder is None:
-            self._seq += len(sealed)
-        else:
-            self._record_seals(holder, sealed)
+        first = self._seq
+        self._seq += len(sealed)
+        if self._recorder is not None:
+            told = [_seal_told(holder, page, page.tokens, page.parent, PUBLISHED) for page in sealed]
             if refusal is not None:
-                self._record_seal(holder, page, sequence[start:end], before, refusal)
+                told.append(_seal_told(holder, page, sequence[start:end], before, refusal))
+            self._tell(first, told)
         return done
-
-    def _record_seals(self, holder: Holder, pages: Sequence[Page]) -> None:
-        for page in pages:
-            self._seq += 1
-            self._record_seal(holder, page, page.tokens, page.parent, PUBLISHED)
-
-    def _record_seal(self, holder: Holder, page: Page, tokens: bytes, parent: Page | None, outcome: Outcome) -> None:
-        before = None if parent is None or parent.number == ROOT else parent.number
-        parameters: dict[str, object] = {"tokens": unpacked(tokens), "parent": before}
-        self._record("seal", holder.name, page.number, outcome, parameters)
 
     def _give_up(self, holder: Holder) -> None:
         """Drop all pages of the holder, the last first."""
@@ -220,13 +215,12 @@ class PageBatches(PageEvents):
         self._shared -= shared
         self._cached += len(cached)
         self._draining += draining
-        if self._recorder is None:
-            self._seq += len(held)
-        else:
-            for page in reversed(held):
-                self._seq += 1
-                self._record("drop", holder.name, page.number, DROPPED)
+        dropped = list(held)[::-1]
         held.clear()
+        first = self._seq
+        self._seq += len(dropped)
+        if self._recorder is not None:
+            self._tell(first, [("drop", holder.name, page, DROPPED, {}) for page in dropped])
 
     # --- steps ------------------------------------------------------------------------------------------------------
 
@@ -235,53 +229,40 @@ class PageBatches(PageEvents):
         refusal = self._first_refusal(uses)
         if refusal is not None:
             return refusal
-        pages = self._pages
+        pages, first = self._pages, self._seq
         for use in uses:
             for number in use.reads:
                 pages[number].readers += 1
             for number in use.writes:
                 pages[number].writers += 1
-            if self._recorder is not None:
-                self._record_touches(use)
-            else:
-                self._seq += len(use.reads) + len(use.writes)
+            self._seq += len(use.reads) + len(use.writes)
+        if self._recorder is not None:
+            self._tell(first, [
+                ("touch", use.holder, pages[number], LAUNCHED, {"write": write})
+                for use in uses
+                for write, numbers in ((False, use.reads), (True, use.writes))
+                for number in numbers
+            ])  # fmt: skip
         return PageReply(*LAUNCHED, self._seq)
 
     def finish(self, uses: Sequence[PageUse], ok: bool) -> None:
         """Settle every page of a launched step; with `ok` false what it wrote is never published (PAG-6)."""
-        pages, recorded = self._pages, self._recorder is not None
         for use in uses:
             self._in_pool(use.reads)
             self._in_pool(use.writes)
+        pages, settle, first = self._pages, self._settle, self._seq
+        told: list[Told] | None = None if self._recorder is None else []
+        for use in uses:
+            filled = use.filled
             for number in use.reads:
-                outcome = self._settle(pages[number], False, ok, False)
-                if recorded:
-                    self._record_settled(number, outcome, False, ok, False)
-            filled = use.filled if ok else frozenset()
-            private = 0
+                outcome = settle(pages[number], False, ok, False)
+                if told is not None:
+                    told.append(_settle_told(pages[number], outcome, False, ok, False))
             for number in use.writes:
-                page = pages[number]
-                if page.state is PRIVATE and page.writers and not recorded:
-                    page.writers -= 1
-                    private += 1
-                    if number in filled:
-                        page.computed = True
-                    elif not ok:
-                        page.spoiled = True
-                    continue
-                outcome = self._settle(page, True, ok, number in filled)
-                if recorded:
-                    self._record_settled(number, outcome, True, ok, number in filled)
-            self._seq += private
-
-    def _record_settled(self, number: int, outcome: Outcome, write: bool, ok: bool, filled: bool) -> None:
-        self._record("settle", None, number, outcome, {"write": write, "ok": ok, "filled": filled})
-
-    def _record_touches(self, use: PageUse) -> None:
-        for write, numbers in ((False, use.reads), (True, use.writes)):
-            for number in numbers:
-                self._seq += 1
-                self._record("touch", use.holder, number, LAUNCHED, {"write": write})
+                outcome = settle(pages[number], True, ok, number in filled)
+                if told is not None:
+                    told.append(_settle_told(pages[number], outcome, True, ok, number in filled))
+        self._tell(first, told or ())
 
     def _first_refusal(self, uses: Sequence[PageUse]) -> PageReply | None:
         pages = self._pages
@@ -306,3 +287,24 @@ class PageBatches(PageEvents):
         """Raise UserError where a number is no page's; a negative one would silently count from the end."""
         if numbers and not 0 <= min(numbers) <= max(numbers) <= self.usable:
             raise UserError(f"page: {numbers} are not all in the pool, which has pages 0 to {self.usable}")
+
+    # --- the recorder -----------------------------------------------------------------------------------------------
+
+    def _tell(self, first: int, told: Sequence[Told]) -> None:
+        """Tell the recorder of changes that are all made: a recorder that raises leaves a whole pool behind.
+
+        `first` is the commit number before them.
+        """
+        seq = first
+        for event, holder, page, outcome, parameters in told:
+            seq += not outcome.decision.changes_nothing
+            self._record(event, holder, page.number, outcome, parameters, seq)
+
+
+def _seal_told(holder: Holder, page: Page, tokens: bytes, parent: Page | None, outcome: Outcome) -> Told:
+    before = None if parent is None or parent.number == ROOT else parent.number
+    return "seal", holder.name, page, outcome, {"tokens": unpacked(tokens), "parent": before}
+
+
+def _settle_told(page: Page, outcome: Outcome, write: bool, ok: bool, filled: bool) -> Told:
+    return "settle", None, page, outcome, {"write": write, "ok": ok, "filled": filled}

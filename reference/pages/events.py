@@ -472,7 +472,7 @@ class PageEvents:
         self, event: str, holder: str, outcome: Outcome, available: int, asked: int, parameters: dict[str, object]
     ) -> PageReply:
         if self._recorder is not None:
-            self._record(event, holder, None, outcome, parameters)
+            self._record(event, holder, None, outcome, parameters, self._seq)
         return PageReply(*outcome, self._seq, None, holder, available, asked)
 
     def _answer(
@@ -484,7 +484,7 @@ class PageEvents:
         parameters: dict[str, object] | None = None,
     ) -> PageReply:
         if self._recorder is not None:
-            self._record(event, holder, page, outcome, parameters)
+            self._record(event, holder, page, outcome, parameters or {}, self._seq)
         return PageReply(*outcome, self._seq, page, holder)
 
     def _record(
@@ -493,7 +493,8 @@ class PageEvents:
         holder: str | None,
         page: int | None,
         outcome: Outcome,
-        parameters: dict[str, object] | None = None,
+        parameters: dict[str, object],
+        seq: int,
     ) -> None:
         if self._recorder is not None:
-            self._recorder(PageEvent(event, page, holder, parameters or {}, *outcome, self._seq))
+            self._recorder(PageEvent(event, page, holder, parameters, *outcome, seq))

@@ -85,3 +85,4 @@ class PageEvent:
 
 
 Recorder = Callable[[PageEvent], None]
+"""Is called after the change, or after all changes of a batch, in the order of the events."""

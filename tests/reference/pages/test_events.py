@@ -214,7 +214,7 @@ def test_the_pool_does_what_the_naive_pool_does() -> None:
     run_state_machine_as_test(
         Beside,
         settings=settings(
-            max_examples=150,
+            max_examples=80,
             stateful_step_count=40,
             derandomize=True,
             deadline=None,

@@ -240,6 +240,26 @@ def test_batches_do_what_their_events_do_one_by_one() -> None:
     }
 
 
+def test_a_recorder_that_fails_leaves_a_whole_pool() -> None:
+    failed = 0
+    for last in range(1, 60):
+        left = last
+
+        def recorder(event: PageEvent) -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                raise OSError("no space left on device")
+
+        pool = PagePool(9, 2, recorder=recorder)
+        try:
+            busy_run(pool, last)
+        except OSError:
+            failed += 1
+        pool.check()
+    assert failed == 59
+
+
 def repeat(pool: PagePool, event: PageEvent) -> None:
     holder, page, values = event.holder or "", event.page or 0, dict(event.parameters)
     match event.name:
