@@ -61,6 +61,9 @@ class EvidenceKind(Enum):
     (PAG-4).
     """
 
+    OUTPUT_AFTER_CANCEL = "output_after_cancel"
+    """A client was given a token after its cancel was accepted (LIF-6)."""
+
 
 @frozen
 class Finding:

@@ -1,0 +1,23 @@
+"""Conformance runs: a real workload on a real paged decoder, under the reference's control (CON-1 to CON-3).
+
+`workload` is what is asked, `control` the reference, `frames` the pages on the device, `loop` what binds the two,
+`conduct` the seam for sabotage, `judge` the comparison with an independent decode, `harness` the whole.
+"""
+
+from kvescrow.gpu_harness.conform.conduct import Conduct, LaunchedStep
+from kvescrow.gpu_harness.conform.control import ConformFault
+from kvescrow.gpu_harness.conform.harness import conform
+from kvescrow.gpu_harness.conform.result import ConformResult, Verdict
+from kvescrow.gpu_harness.conform.settings import DEFAULT_REQUESTS, DTYPES, Settings
+
+__all__ = [
+    "DEFAULT_REQUESTS",
+    "DTYPES",
+    "Conduct",
+    "ConformFault",
+    "ConformResult",
+    "LaunchedStep",
+    "Settings",
+    "Verdict",
+    "conform",
+]

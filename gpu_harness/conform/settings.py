@@ -1,0 +1,48 @@
+"""What a run is run with."""
+
+from attrs import Attribute, field, frozen
+
+from kvescrow.gpu_harness.conform.workload import CANCEL_RATE, LONGEST_OUTPUT, LONGEST_PROMPT
+from kvescrow.gpu_harness.pages import PAGE_LENGTH
+from kvescrow.reference.scheduler import BatchLimits
+from kvescrow.spec.vocabulary import UserError
+
+POSITIONS = -(-(LONGEST_PROMPT + LONGEST_OUTPUT) // PAGE_LENGTH) * PAGE_LENGTH
+"""Longest context of the decoder."""
+USABLE_PAGES = 96
+"""About what eight requests may need at most, so that cached pages are evicted and requests queue."""
+TENANT_SHARE = (2, 3)
+"""Part of the pool that one tenant may hold."""
+LIMITS = BatchLimits(sequences=8, prefill_chunk=40)
+"""The chunk is no multiple of a page, so that steps begin and end inside pages."""
+STEPS_AHEAD = 2
+"""Steps in flight on each stream: one that runs, and one that is launched behind it."""
+
+DEFAULT_REQUESTS = 100
+DTYPES = ("float32", "bfloat16")
+
+
+def _not_negative(_: object, attribute: "Attribute[int]", value: int) -> None:
+    if value < 0:
+        raise UserError(f"{attribute.name}: {value} is negative; give 0 or more")
+
+
+def _a_dtype(_: object, attribute: "Attribute[str]", value: str) -> None:
+    if value not in DTYPES:
+        raise UserError(f"{attribute.name}: {value!r} is not known; choose from {', '.join(DTYPES)}")
+
+
+@frozen
+class Settings:
+    """One run. The trace is given beside it."""
+
+    device: str = "cpu"
+    """"cpu", "cuda" or "cuda:N"."""
+    shape: str = "tiny"
+    """Name of a model shape."""
+    dtype: str = field(default="float32", validator=_a_dtype)
+    requests: int = DEFAULT_REQUESTS
+    """Requests of the trace, twins not counted."""
+    seed: int = field(default=1, validator=_not_negative)
+    """Of weights, tokens and cancels."""
+    cancel_rate: float = CANCEL_RATE
