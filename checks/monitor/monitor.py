@@ -11,7 +11,7 @@ from kvescrow.checks.monitor.verdict import Finding, Verdict
 from kvescrow.spec.vocabulary import Decision, Reason, UserError
 
 WHOLE_CHECK_EVERY = 10_000
-"""Events between two checks of every invariant on every record; the counters are checked after each event anyway."""
+"""Events between two checks of every invariant on every record; the counters are checked after each change anyway."""
 MOST_FINDINGS = 20
 """Findings that are kept: the first one explains, and others often follow from it."""
 _RECORDS_FACTOR = 4
