@@ -7,6 +7,7 @@
 from kvescrow.gpu_harness.conform.conduct import Conduct, LaunchedStep
 from kvescrow.gpu_harness.conform.control import ConformFault
 from kvescrow.gpu_harness.conform.harness import conform
+from kvescrow.gpu_harness.conform.loop import Progress
 from kvescrow.gpu_harness.conform.result import ConformResult, Verdict
 from kvescrow.gpu_harness.conform.settings import DEFAULT_REQUESTS, DTYPES, Settings
 
@@ -17,6 +18,7 @@ __all__ = [
     "ConformFault",
     "ConformResult",
     "LaunchedStep",
+    "Progress",
     "Settings",
     "Verdict",
     "conform",

@@ -282,6 +282,7 @@ class Loop:
             if not step.settled and self._conduct.is_over(step):
                 self._settle(step)
                 changed = True
+            # Settled comes first: a step that was not over a moment ago may be done by now.
             if step.settled and step.stream.name not in behind and step.pending.done():
                 self._in_flight.remove(step)
                 self._take_in(step)

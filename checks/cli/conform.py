@@ -1,0 +1,55 @@
+"""`kvescrow conform`."""
+
+from pathlib import Path
+
+import click
+
+from kvescrow.checks.cli.output import conclude, json_option
+from kvescrow.checks.cli.progress import progress
+
+
+@click.command(epilog="Example: kvescrow conform --device cpu --sabotage all")
+@click.option(
+    "--device", default="auto", show_default=True, help="auto (cuda where there is one), cpu, cuda or cuda:N."
+)
+@click.option(
+    "--sabotage",
+    metavar="NAME",
+    help="Make one known mistake and pass only where it is caught: release-at-cancel, cross-scope-reuse, "
+    "reuse-before-ticket-ends, or all.",
+)
+@click.option("--requests", type=int, help="Requests of the trace; 100 where left out, 24 for a sabotage.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Seed of weights, tokens and cancels.")
+@click.option("--dtype", default="float32", show_default=True, help="float32 or bfloat16.")
+@click.option("--shape", default="tiny", show_default=True, help="Shape of the model: tiny, small or llama-1b.")
+@click.option("--trace", default="mooncake", show_default=True, help="A packaged trace, or a file in a known format.")
+@click.option(
+    "--journal",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the journal of every decision to this new file, for `kvescrow check-journal`.",
+)
+@json_option
+def command(
+    device: str,
+    sabotage: str | None,
+    requests: int | None,
+    seed: int,
+    dtype: str,
+    shape: str,
+    trace: str,
+    journal: Path | None,
+    json_file: str | None,
+) -> int:
+    """Run a recorded workload on a real paged-KV decoder under the reference, and watch its memory.
+
+    Every step checks the pages that it reads and writes against their stamps, on the device. Reclaimed pages are
+    poisoned, shared ones fingerprinted, and what is sampled must equal an independent dense decode. Cancels come while
+    steps are in flight. A device that is not in this machine is not_run, never passed.
+    """
+    # torch takes seconds to load.
+    from kvescrow.gpu_harness.front import Asked, run
+
+    asked = Asked(device, sabotage, requests, seed, dtype, shape, trace, journal)
+    with progress("conform") as advance:
+        report = run(asked, lambda done, total: advance(done, total, ""))
+    return conclude(report.json, report.summary, json_file)

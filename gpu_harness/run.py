@@ -1,0 +1,61 @@
+"""A conformance run, or sabotaged ones, from a bare checkout: needs torch and attrs, and nothing installed.
+
+python gpu_harness/run.py --device cuda --shape small --out results
+python gpu_harness/run.py --device cuda --sabotage all --out results
+"""
+
+import argparse
+import json
+import runpy
+import sys
+from pathlib import Path
+
+if not __package__:
+    runpy.run_path(str(Path(__file__).with_name("checkout.py")))["enable"]()
+
+from kvescrow.gpu_harness.front import AUTO, NOT_RUN, Asked, run
+from kvescrow.gpu_harness.model import SHAPES
+from kvescrow.gpu_harness.sabotage import ALL, CAUGHT, SABOTAGES
+from kvescrow.spec.vocabulary import UserError
+
+STATUS = {"passed": 0, CAUGHT: 0, NOT_RUN: 3}
+"""Exit status by verdict; 1 for every other one, 2 for a user's mistake."""
+
+
+def main(arguments: list[str]) -> int:
+    """Parse, run, print, write. Returns the exit status."""
+    defaults = Asked()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default=AUTO, help="auto, cpu, cuda or cuda:N")
+    parser.add_argument("--sabotage", help=", ".join([*SABOTAGES, ALL]))
+    parser.add_argument("--requests", type=int, help="requests of the trace")
+    parser.add_argument("--seed", type=int, default=defaults.seed, help="of weights, tokens and cancels")
+    parser.add_argument("--dtype", default=defaults.dtype, help="float32 or bfloat16")
+    parser.add_argument("--shape", default=defaults.shape, help=", ".join(SHAPES))
+    parser.add_argument("--trace", default=defaults.trace, help="a packaged trace, or a file")
+    parser.add_argument("--out", type=Path, help="folder for the result; made where it is missing")
+    options = vars(parser.parse_args(arguments))
+    folder: Path | None = options.pop("out")
+    asked = Asked(**options)
+    try:
+        report = run(asked)
+        if folder is not None:
+            _write(folder, asked, json.dumps(report.json, indent=2) + "\n")
+    except UserError as mistake:
+        print(f"run: {mistake}", file=sys.stderr)
+        return 2
+    print(report.summary)
+    return STATUS.get(report.json["verdict"], 1)
+
+
+def _write(folder: Path, asked: Asked, text: str) -> None:
+    what = "conform" if asked.sabotage is None else f"sabotage-{asked.sabotage}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{what}.{asked.shape}.{asked.dtype}.json").write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{folder}: {error.strerror}: name a folder that can be written") from error
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
