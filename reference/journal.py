@@ -15,6 +15,7 @@ from attrs import asdict
 from kvescrow.reference.ledger.port import JournalEntry, LedgerConfig, key_of
 from kvescrow.spec.vocabulary import (
     Cancel,
+    Decision,
     Extend,
     Fence,
     Finish,
@@ -99,14 +100,14 @@ def line_of(entry: JournalEntry) -> dict[str, object]:
     }
 
 
-class JournalWriter:
-    """Writes a journal file; give it to a ledger as its `recorder`, and close it after the last event.
+class JournalFile:
+    """A journal of any events, line by line: a ledger's, a page pool's, a worker's, or all of a run in their order.
 
     Each line is handed to the operating system before the call returns, so a killed process loses no line.
     """
 
-    def __init__(self, path: Path, config: LedgerConfig, tables: str) -> None:
-        """Begin the journal at `path`, of a ledger that starts empty under `config`; `tables` is their digest.
+    def __init__(self, path: Path, config: Mapping[str, object], tables: str) -> None:
+        """Begin the journal at `path` of a run that starts under `config`; `tables` is the digest of its tables.
 
         Raises `UserError` where the file exists or cannot be made: a journal is never written over or continued.
         """
@@ -119,13 +120,13 @@ class JournalWriter:
             raise UserError(f"{path}: {error.strerror}: name a file that can be written") from None
         self._events = 0
         self._changes = 0
-        self._write({"kvescrow_journal": VERSION, "tables": tables, "config": asdict(config)})
+        self._write({"kvescrow_journal": VERSION, "tables": tables, "config": config})
 
-    def __call__(self, entry: JournalEntry) -> None:
+    def write(self, line: Mapping[str, object]) -> None:
         """Write the line of one decided event. Raises `UserError` where there is no room."""
-        self._write(line_of(entry))
+        self._write(line)
         self._events += 1
-        self._changes += not entry.reply.decision.changes_nothing
+        self._changes += not Decision(line["decision"]).changes_nothing
 
     def close(self) -> None:
         """Write the terminal line with the counts, and close the file; closing twice is harmless."""
@@ -152,3 +153,15 @@ class JournalWriter:
             self._file.flush()
         except OSError as error:
             raise UserError(f"{self._path}: {error.strerror}: make room on its disk and begin a new journal") from None
+
+
+class JournalWriter(JournalFile):
+    """The journal of one ledger; give it to the ledger as its `recorder`, and close it after the last event."""
+
+    def __init__(self, path: Path, config: LedgerConfig, tables: str) -> None:
+        """Begin the journal at `path`, of a ledger that starts empty under `config`; `tables` is their digest."""
+        super().__init__(path, asdict(config), tables)
+
+    def __call__(self, entry: JournalEntry) -> None:
+        """Write the line of one decided event. Raises `UserError` where there is no room."""
+        self.write(line_of(entry))

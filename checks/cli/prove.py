@@ -44,7 +44,8 @@ def command(tables: tuple[str, ...], counterexamples: Path, scenario: Path | Non
         click.echo(str(result), err=True)
         if result.counterexample is not None:
             counterexamples.mkdir(parents=True, exist_ok=True)
-            path = counterexamples / f"{result.row.replace('/', '-')}.{result.invariant}.json"
+            place = "-".join(filter(None, (result.row.replace("/", "-"), result.state, result.invariant)))
+            path = counterexamples / f"{place}.json"
             write_scenario(result.counterexample, path)
             click.echo(
                 f"{render_counterexample(result.counterexample)}\nreplay: kvescrow prove --scenario {path}", err=True

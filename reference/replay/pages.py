@@ -26,8 +26,6 @@ class _Held:
     symbols: tuple[int, ...]
     """Of the prompt pages that may be published, from the first on."""
     pages: list[int]
-    decode: Share | None = None
-    """What each decode step does to the pages until it fills the last of them; kept, since these steps are alike."""
 
     @property
     def holder(self) -> str:
@@ -72,23 +70,22 @@ class BatchPages:
         return reused
 
     def share(self, key: Key, position: int, length: int) -> Share:
-        """Return what a step does that computes `length` tokens from `position` on; draw the pages that it needs."""
+        """Return what computing `length` tokens from `position` on does to pages; draw those that it needs."""
         held, page_length = self._held[key], self._shape.page_length
-        fills = (position + length) % page_length == 0
-        if length == 1 and position % page_length and not fills and held.decode is not None:
-            return held.decode
         first, end = position // page_length, self._shape.pages_of(position + length)
         while len(held.pages) < end:
             held.pages.append(self._draw(held.holder))
-        share = Share(
+        return Share(
             key,
             held.generation,
             reads=tuple(held.pages[:end]),
             writes=tuple(held.pages[first:end]),
             filled=frozenset(held.pages[first : (position + length) // page_length]),
         )
-        held.decode = share if length == 1 and not fills else None
-        return share
+
+    def room_in_page(self, position: int) -> int:
+        """Return how many tokens from `position` on fit in its page."""
+        return self._shape.page_length - position % self._shape.page_length
 
     def publish(self, key: Key, position: int) -> None:
         """Publish what is computed of a prompt whose first `position` tokens are (PAG-6)."""

@@ -2,6 +2,9 @@
 
 Steps run one after the other. A cancel that comes while a step is in flight takes effect at its end: until then
 the step may touch the request's pages, so nothing is released and no receipt is signed (LIF-3, REC-2).
+
+A ticket covers a chunk of a prompt, or a run of decode steps of one request, until its page is full or it must
+stop: a worker that loops on its device knows no more in between, and a journal stays of a size that can be read.
 """
 
 from attrs import define
@@ -32,6 +35,10 @@ class Running:
     """Tokens whose keys and values are there, or will be when the step in flight ends."""
     generated: int = 0
     has_pages: bool = False
+    ticket: int | None = None
+    """What is in flight of it: a chunk, or a run of decode steps that goes on from step to step."""
+    run_end: int = 0
+    """Position at which its run of decode steps ends."""
     stopping: bool = False
     """A cancel was accepted; a step may still be in flight."""
 
@@ -60,6 +67,7 @@ class Worker:
         self._keyring = keyring
         self._batch: dict[Key, Running] = {}
         self._step: StepChoice[Running] | None = None
+        self._tickets = 0
         self.steps = 0
         self.prefill_tokens = 0
         self.generated_tokens = 0
@@ -81,11 +89,11 @@ class Worker:
             return None
         self.steps += 1
         work = of_decodes(running.position for running in choice.decodes)
-        shares = [self._decode(running) for running in choice.decodes]
+        for running in choice.decodes:
+            self._decode(running)
         if choice.chunk is not None:
             work += of_chunk(choice.chunk.sequence.position, choice.chunk.length)
-            shares.append(self._prefill(choice.chunk))
-        _expect(Decision.LAUNCHED, self._executions.launch(Step(self.steps, tuple(shares))))
+            self._prefill(choice.chunk)
         self._step = choice
         return self._cost.duration(work)
 
@@ -110,25 +118,42 @@ class Worker:
         running.has_pages = True
         return next_step(self._batch.values(), self._limits)
 
-    def _decode(self, running: Running) -> Share:
-        share = self._pages.share(running.key, running.position, 1)
+    def _decode(self, running: Running) -> None:
+        """Let a decode step be part of the run in flight, or of a new one that goes to the end of its page."""
+        if running.ticket is None:
+            left = running.offer.request.output_tokens - running.generated
+            length = min(self._pages.room_in_page(running.position), left)
+            running.run_end = running.position + length
+            self._fly(running, self._pages.share(running.key, running.position, length))
         running.position += 1
-        return share
 
-    def _prefill(self, chunk: Chunk[Running]) -> Share:
+    def _prefill(self, chunk: Chunk[Running]) -> None:
         running, length = chunk.sequence, chunk.length
-        share = self._pages.share(running.key, running.position, length)
+        self._fly(running, self._pages.share(running.key, running.position, length))
         running.position += length
+        running.run_end = running.position
         running.prompt_left -= length
         self.prefill_tokens += length
-        return share
+
+    def _fly(self, running: Running, share: Share) -> None:
+        self._tickets += 1
+        running.ticket = self._tickets
+        _expect(Decision.LAUNCHED, self._executions.launch(Step(self._tickets, (share,))))
+
+    def _land(self, running: Running) -> None:
+        """End what is in flight of `running`."""
+        if running.ticket is not None:
+            _expect(Decision.SETTLED, self._executions.settle(running.ticket))
+            running.ticket = None
 
     def finish_step(self, now: int) -> None:
         """Take in that the step in flight is over."""
         step, self._step = self._step, None
         if step is None:
             raise ReplayFault("a step ended that was not launched")
-        _expect(Decision.SETTLED, self._executions.settle(self.steps))
+        for running in step.sequences:
+            if running.stopping or running.position == running.run_end:
+                self._land(running)
         if step.chunk is not None and not step.chunk.sequence.stopping:
             self._pages.publish(step.chunk.sequence.key, step.chunk.sequence.position)
         for running in step.sequences:
@@ -154,6 +179,8 @@ class Worker:
         running = self._batch[offer.key]
         running.stopping = True
         self._close(running)
+        if self._step is None or running not in self._step.sequences:
+            self._land(running)
         if not self._executions.in_flight(running.key):
             self._confirm(running, StopOutcome.STOPPED)
 

@@ -1,0 +1,29 @@
+"""`kvescrow bench`: measurements against a peer or a floor, in one run."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from kvescrow.checks.cli.output import conclude, json_option
+
+if TYPE_CHECKING:
+    from kvescrow.checks.bench.report import BenchReport
+
+
+@click.group(epilog="Example: kvescrow bench pages --json pages.json")
+def command() -> None:
+    """Measure on this machine, as ratios against a peer in the same run. More is better in every row."""
+
+
+def _conclude(report: "BenchReport", json_file: str | None) -> int:
+    return conclude({"verdict": "passed", **report.to_json()}, report.table(), json_file)
+
+
+@command.command(epilog="Example: kvescrow bench pages --json pages.json")
+@click.option("--rounds", type=click.IntRange(3), default=15, show_default=True, help="Rounds behind each median.")
+@json_option
+def pages(rounds: int, json_file: str | None) -> int:
+    """Admit and release 1,000-token requests, beside the paged cache manager of transformers."""
+    from kvescrow.checks.bench.pages import measure
+
+    return _conclude(measure(rounds), json_file)

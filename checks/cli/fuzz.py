@@ -1,0 +1,60 @@
+"""`kvescrow fuzz`."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from kvescrow.checks.cli.output import conclude, json_option
+from kvescrow.checks.cli.progress import progress
+from kvescrow.checks.targets.registry import TARGETS
+
+if TYPE_CHECKING:
+    from kvescrow.checks.fuzz.result import FuzzResult, Progress
+
+
+@click.command(epilog="Example: kvescrow fuzz --target ledger-sqlite --json fuzz.json")
+@click.option("--target", required=True, help=f"One of {', '.join(TARGETS)}, or your own package.module:factory.")
+@click.option(
+    "--profile",
+    type=click.Choice(["pr", "soak"]),
+    default="pr",
+    show_default=True,
+    help="pr: bounded, the same on every machine. soak: ten minutes of new draws, with a database of failures.",
+)
+@click.option("--seed", type=click.IntRange(0), help="Repeats a run; the result names it.")
+@json_option
+def command(target: str, profile: str, seed: int | None, json_file: str | None) -> int:
+    """Drive an implementation beside the tables and compare reply, reason and whole state after every step.
+
+    A run passes only if it also reached every row and every false guard of the tables that it drives.
+    """
+    # Hypothesis takes a while to load.
+    from kvescrow.checks.fuzz import run_fuzz
+
+    with progress(f"fuzzing {target}") as advance:
+
+        def on_progress(now: "Progress") -> None:
+            seen = now.seen
+            goals = seen.rows + seen.guards
+            advance(seen.rows_hit + seen.guards_hit, goals, f"{now.steps} steps, rows and guards")
+
+        result = run_fuzz(target, profile, seed, on_progress)
+    return conclude(result.to_json(), _summary(result), json_file)
+
+
+def _summary(result: "FuzzResult") -> str:
+    lines = [result.failure] if result.failure else []
+    lines += [f"not reached: {hole}" for hole in result.holes]
+    lines += [f"listed as unreachable: {place}" for place in result.unreachable]
+    lines += [f"not applicable: {law.law} (the target declares {law.capability})" for law in result.not_applicable]
+    for deviation in result.deviations:
+        shown = "shown" if deviation.exercised else "NO LONGER SHOWN: take it off the list"
+        lines += [f"known deviation {deviation.name}: {deviation.law}; {deviation.note}; {shown}"]
+        lines += [f"    {step}" for step in deviation.scenario]
+    lines.append(
+        f"fuzz {result.target}: {result.verdict}, {result.steps} steps in {result.examples} runs, "
+        f"rows {result.rows_hit} of {result.rows}, false guards {result.guards_hit} of {result.guards}, "
+        f"{result.seconds:.1f} s"
+    )
+    lines.append(f"repeat: {result.repeat}")
+    return "\n".join(lines)
