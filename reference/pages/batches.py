@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from attrs import frozen
 
 from kvescrow.reference.pages.chain import TOKEN_BYTES, unpacked
-from kvescrow.reference.pages.events import (
+from kvescrow.reference.pages.events import PageEvents
+from kvescrow.reference.pages.outcomes import (
     CACHED,
     DRAINING,
     DROPPED,
@@ -22,7 +23,6 @@ from kvescrow.reference.pages.events import (
     RELEASED,
     SCOPE_CAPACITY,
     SHARED,
-    PageEvents,
 )
 from kvescrow.reference.pages.records import ROOT, Holder, Page, ScopeAccount
 from kvescrow.reference.pages.replies import Outcome, PageReply

@@ -1,171 +1,53 @@
-"""The page pool event by event: each method decides one event and applies it (PAG, SCO).
+"""The pages of a pool event by event: each method decides one event and applies it (PAG, SCO).
 
 A method tests its refusals in the order in which they take precedence. What an event means, and why it is refused,
-is the matter of the page and promise tables; this is the fast bookkeeping.
+is the matter of the page table; this is the fast bookkeeping.
 """
 
 from collections.abc import Sequence
 
-from kvescrow.reference.pages.chain import Digest, chain_digest, packed, root_digest
-from kvescrow.reference.pages.records import ROOT, Holder, Page, PageList, ScopeAccount, unlink
-from kvescrow.reference.pages.replies import Outcome, PageEvent, PageReply, Recorder, granted, refused
-from kvescrow.spec.vocabulary import Decision, PageState, PrefixScope, Reason, UserError
-
-# Attributes of an enum are slow to read, and these are read several times a page.
-SINK, FREE, PRIVATE = PageState.SINK, PageState.FREE, PageState.PRIVATE
-SHARED, CACHED, DRAINING = PageState.SHARED, PageState.CACHED, PageState.DRAINING
-
-GRANTED = granted(Decision.GRANTED)
-DROPPED = granted(Decision.DROPPED)
-PUBLISHED = granted(Decision.PUBLISHED)
-LAUNCHED = granted(Decision.LAUNCHED)
-SETTLED = granted(Decision.SETTLED)
-RELEASED = granted(Decision.RELEASED)
-EXTENDED = granted(Decision.EXTENDED)
-NOTED = granted(Decision.NOTED)
-RECORDED = granted(Decision.RECORDED)
-MISS = granted(Decision.MISS)
-
-SINK_PAGE = refused(Reason.SINK_PAGE)
-NO_PROMISE = refused(Reason.NO_PROMISE)
-NOT_FREE = refused(Reason.NOT_FREE)
-NOT_PRIVATE = refused(Reason.NOT_PRIVATE)
-NOT_HOLDER = refused(Reason.NOT_HOLDER)
-NOT_COMPUTED = refused(Reason.NOT_COMPUTED)
-NOT_CACHED = refused(Reason.NOT_CACHED)
-NOT_OUTSTANDING = refused(Reason.NOT_OUTSTANDING)
-RETIRED_SCOPE = refused(Reason.RETIRED_SCOPE)
-PARENT_UNPUBLISHED = refused(Reason.PARENT_UNPUBLISHED)
-DUPLICATE = refused(Reason.DUPLICATE)
-SCOPE_CAPACITY = refused(Reason.SCOPE_CAPACITY)
-HAS_CHILDREN = refused(Reason.HAS_CHILDREN)
-IN_USE = refused(Reason.IN_USE)
-READ_ONLY = refused(Reason.READ_ONLY)
-LIVE = refused(Reason.LIVE)
-MALFORMED = refused(Reason.MALFORMED)
-NEVER_FITS = refused(Reason.NEVER_FITS)
-POOL_CAPACITY = refused(Reason.POOL_CAPACITY)
-CLOSED = refused(Reason.CLOSED)
-UNKNOWN_KEY = refused(Reason.UNKNOWN_KEY)
-HOLDING = refused(Reason.HOLDING)
+from kvescrow.reference.pages.chain import packed
+from kvescrow.reference.pages.outcomes import (
+    CACHED,
+    DRAINING,
+    DROPPED,
+    DUPLICATE,
+    FREE,
+    GRANTED,
+    HAS_CHILDREN,
+    IN_USE,
+    LAUNCHED,
+    LIVE,
+    MISS,
+    NO_PROMISE,
+    NOT_CACHED,
+    NOT_COMPUTED,
+    NOT_FREE,
+    NOT_HOLDER,
+    NOT_OUTSTANDING,
+    NOT_PRIVATE,
+    NOTED,
+    PARENT_UNPUBLISHED,
+    PRIVATE,
+    PUBLISHED,
+    READ_ONLY,
+    RECORDED,
+    RELEASED,
+    RETIRED_SCOPE,
+    SCOPE_CAPACITY,
+    SETTLED,
+    SHARED,
+    SINK,
+    SINK_PAGE,
+)
+from kvescrow.reference.pages.promises import PoolRecords
+from kvescrow.reference.pages.records import Holder, Page, ScopeAccount, unlink
+from kvescrow.reference.pages.replies import Outcome, PageReply
+from kvescrow.spec.vocabulary import PrefixScope, UserError
 
 
-class PageEvents:
-    """Pages, promises and the prefix index, one event at a time.
-
-    `pages` counts the sink, which is page 0; `page_length` is in tokens; `scope_limit` bounds the pages that one
-    scope may publish (SCO-3), None leaves it to the pool. `recorder` sees every event in order. `digest` names the
-    places of pages. A page number outside the pool, or tokens that do not fill a page, raise UserError.
-    """
-
-    def __init__(
-        self,
-        pages: int,
-        page_length: int,
-        scope_limit: int | None = None,
-        *,
-        recorder: Recorder | None = None,
-        digest: Digest = chain_digest,
-    ) -> None:
-        for name, value, least in (
-            ("pages", pages, 2),
-            ("page_length", page_length, 1),
-            ("scope_limit", 0 if scope_limit is None else scope_limit, 0),
-        ):
-            if not isinstance(value, int) or value < least:
-                raise UserError(f"{name}: {value!r} is not an integer of {least} or more (page 0 is the sink)")
-        self.page_length = page_length
-        self.usable = pages - 1
-        self._scope_limit = self.usable if scope_limit is None else scope_limit
-        self._recorder = recorder
-        self._digest = digest
-        self._pages = [Page(number) for number in range(pages)]
-        self._pages[0].state = SINK
-        self._holders: dict[str, Holder] = {}
-        self._closed: set[str] = set()
-        self._accounts: dict[PrefixScope, ScopeAccount] = {}
-        self._free_list = PageList()
-        self._cached_list = PageList()
-        """Least recently held first. A page with children that came to the front waits outside, see `_oldest_leaf`."""
-        for page in self._pages[1:]:
-            self._free_list.append(page)
-        self._seq = 0
-        self._free, self._private, self._shared, self._cached, self._draining = self.usable, 0, 0, 0, 0
-        self._promised = 0
-
-    @property
-    def seq(self) -> int:
-        """Commit number of the last change."""
-        return self._seq
-
-    # --- promises ---------------------------------------------------------------------------------------------------
-
-    def admit(self, holder: str, scope: PrefixScope, units: int) -> PageReply:
-        """Promise `units` pages to a new holder: new pages, and hits that nobody holds (PAG-1, PAG-5)."""
-        available = self._available()
-        outcome = self._admit(holder, scope, units)
-        return self._promise_reply("admit", holder, outcome, available, units, {"units": units, "scope": scope})
-
-    def grow(self, holder: str, units: int) -> PageReply:
-        """Promise `units` more pages to an admitted holder (GRO-2)."""
-        available = self._available()
-        outcome = self._grow(holder, units)
-        return self._promise_reply("grow", holder, outcome, available, units, {"units": units})
-
-    def close(self, holder: str) -> PageReply:
-        """Give back what the holder did not draw; it must hold no page any more (LIF-4)."""
-        return self._answer("close", holder, None, self._close(holder))
-
-    def _available(self) -> int:
-        return self._free + self._cached - self._promised
-
-    def _absent(self, holder: str) -> Outcome:
-        return CLOSED if holder in self._closed else UNKNOWN_KEY
-
-    def _admit(self, holder: str, scope: PrefixScope, units: int) -> Outcome:
-        if holder in self._holders:
-            return RECORDED
-        if holder in self._closed:
-            return CLOSED
-        if units < 0:
-            return MALFORMED
-        if units > self.usable:
-            return NEVER_FITS
-        if units > self._available():
-            return POOL_CAPACITY
-        account = self._accounts.get(scope) or self._open_account(scope)
-        account.holders += 1
-        self._holders[holder] = Holder(holder, account, units)
-        self._promised += units
-        self._seq += 1
-        return GRANTED
-
-    def _grow(self, holder: str, units: int) -> Outcome:
-        record = self._holders.get(holder)
-        if record is None:
-            return self._absent(holder)
-        if units <= 0:
-            return MALFORMED
-        if units > self._available():
-            return POOL_CAPACITY
-        record.promised += units
-        self._promised += units
-        self._seq += 1
-        return EXTENDED
-
-    def _close(self, holder: str) -> Outcome:
-        record = self._holders.get(holder)
-        if record is None:
-            return RECORDED if holder in self._closed else UNKNOWN_KEY
-        if record.held:
-            return HOLDING
-        self._promised -= record.promised
-        del self._holders[holder]
-        self._closed.add(holder)
-        record.account.holders -= 1
-        self._forget_unused(record.account)
-        self._seq += 1
-        return RELEASED
+class PageEvents(PoolRecords):
+    """The events of pages and of scopes."""
 
     # --- scopes -----------------------------------------------------------------------------------------------------
 
@@ -190,16 +72,6 @@ class PageEvents:
             return self.close_scope(scope)
         account = self._accounts.get(record.account.scope if record.account else scope)
         return self._answer("retire_scope", None, page, self._retire(record, account), {"scope": scope})
-
-    def _open_account(self, scope: PrefixScope) -> ScopeAccount:
-        account = ScopeAccount(scope, Page(ROOT, chain=root_digest(scope)))
-        account.root.account = account
-        self._accounts[scope] = account
-        return account
-
-    def _forget_unused(self, account: ScopeAccount) -> None:
-        if account.live and not account.holders and not account.index:
-            self._accounts.pop(account.scope, None)
 
     def _retire(self, page: Page, account: ScopeAccount | None) -> Outcome:
         if account is None or account.live:
@@ -456,45 +328,7 @@ class PageEvents:
             self._rest(page)
         return SETTLED
 
-    # --- replies ----------------------------------------------------------------------------------------------------
-
-    def _page(self, number: int) -> Page:
-        if not 0 <= number <= self.usable:
-            raise UserError(f"page: {number} is not in the pool, which has pages 0 to {self.usable}")
-        return self._pages[number]
-
     def _full_page(self, tokens: Sequence[int]) -> bytes:
         if len(tokens) != self.page_length:
             raise UserError(f"tokens: {len(tokens)} given, but a published page has {self.page_length}")
         return packed(tokens)
-
-    def _promise_reply(
-        self, event: str, holder: str, outcome: Outcome, available: int, asked: int, parameters: dict[str, object]
-    ) -> PageReply:
-        if self._recorder is not None:
-            self._record(event, holder, None, outcome, parameters, self._seq)
-        return PageReply(*outcome, self._seq, None, holder, available, asked)
-
-    def _answer(
-        self,
-        event: str,
-        holder: str | None,
-        page: int | None,
-        outcome: Outcome,
-        parameters: dict[str, object] | None = None,
-    ) -> PageReply:
-        if self._recorder is not None:
-            self._record(event, holder, page, outcome, parameters or {}, self._seq)
-        return PageReply(*outcome, self._seq, page, holder)
-
-    def _record(
-        self,
-        event: str,
-        holder: str | None,
-        page: int | None,
-        outcome: Outcome,
-        parameters: dict[str, object],
-        seq: int,
-    ) -> None:
-        if self._recorder is not None:
-            self._recorder(PageEvent(event, page, holder, parameters, *outcome, seq))

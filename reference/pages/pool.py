@@ -2,8 +2,13 @@
 
 from kvescrow.reference.pages.batches import PageBatches
 from kvescrow.reference.pages.chain import Tokens, packed, unpacked
-from kvescrow.reference.pages.events import CACHED, GRANTED, NO_PROMISE, NOT_FREE
 from kvescrow.reference.pages.invariants import PoolState, check
+from kvescrow.reference.pages.outcomes import (
+    CACHED,
+    GRANTED,
+    NO_PROMISE,
+    NOT_FREE,
+)
 from kvescrow.reference.pages.replies import Acquired, PageReply, PoolCounts
 from kvescrow.spec.vocabulary import Decision, PageSnapshot, PoolSnapshot, PrefixScope, UserError
 
