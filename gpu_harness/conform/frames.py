@@ -7,7 +7,6 @@ keeps it true: a broken promise must reach memory to be seen there (PAG-4).
 
 from collections.abc import Iterable, Sequence
 
-from kvescrow.gpu_harness.device import Device
 from kvescrow.gpu_harness.evidence import NOTHING, Evidence
 from kvescrow.gpu_harness.pages import PageClaim, PagedMemory, compare_fingerprints
 from kvescrow.gpu_harness.streams import Event, Pending, Stream
@@ -19,12 +18,12 @@ Prints = Pending[dict[int, int]]
 class Frames:
     """Scrubs, grants, publishes and fingerprints pages, and gathers what these find."""
 
-    def __init__(self, device: Device, memory: PagedMemory) -> None:
+    def __init__(self, memory: PagedMemory) -> None:
         """Start with every page free and poisoned."""
-        self._device, self._memory = device, memory
+        self._memory = memory
         self.watch = TicketWatch()
         # A stream of its own: what is scrubbed is ordered after no step, as a copy engine or another worker would be.
-        self.scrubber = device.stream("scrub")
+        self.scrubber = memory.device.stream("scrub")
         self._last: dict[int, Event] = {}
         self._claims: dict[int, PageClaim] = {}
         self._clean = set(range(1, memory.pages))
@@ -95,7 +94,7 @@ class Frames:
         self._compare(list(self._parked))
         if free:
             self._checks.append(self._memory.audit_free(self.scrubber, free))
-        self._device.synchronize()
+        self._memory.device.synchronize()
         self.collect()
         for page, before, after in self._compared:
             self._evidence += compare_fingerprints({page: before.result()[page]}, {page: after.result()[page]})

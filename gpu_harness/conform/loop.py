@@ -101,7 +101,7 @@ class Loop:
         self._under_a_gate = False
         self._ended = 0
         self._evidence = NOTHING
-        self.frames = Frames(device, decoder.memory)
+        self.frames = Frames(decoder.memory)
         self.clients = Clients()
         self.served: list[Serving] = []
         """Every request that was started."""

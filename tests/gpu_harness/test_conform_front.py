@@ -1,0 +1,131 @@
+"""The command line and the bare script: verdicts, exit statuses, absent hardware, a user's mistakes (CON-3)."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from attrs import evolve
+
+from kvescrow.checks.cli.front import main
+from kvescrow.gpu_harness import front
+from kvescrow.gpu_harness.conform import Conduct, ConformFault
+from kvescrow.gpu_harness.front import Asked
+from kvescrow.gpu_harness.sabotage import SABOTAGES
+from kvescrow.gpu_harness.streams import StreamFailed
+from kvescrow.spec.vocabulary import UserError
+
+
+def status(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(["conform", *arguments])
+    assert isinstance(ended.value.code, int)
+    return ended.value.code
+
+
+@pytest.fixture
+def no_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+
+@pytest.mark.usefixtures("no_cuda")
+def test_absent_hardware_is_not_run_with_status_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert status("--device", "cuda", "--json", str(tmp_path / "result.json")) == 3
+    said = json.loads((tmp_path / "result.json").read_text("utf-8"))
+    assert (said["verdict"], said["device"], said["cuda"]) == ("not_run", "cuda", "not_run")
+    assert "no CUDA device" in said["reason"]
+    assert "conform: not_run" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("no_cuda")
+def test_auto_runs_on_the_cpu_and_says_that_cuda_did_not_run() -> None:
+    report = front.run(Asked(device="auto", requests=2))
+    assert (report.json["device"], report.json["cuda"]) == ("cpu", "not_run")
+    assert report.summary.startswith("cuda: not_run")
+
+
+def test_a_caught_sabotage_has_status_0(tmp_path: Path) -> None:
+    file = tmp_path / "result.json"
+    assert status("--device", "cpu", "--sabotage", "cross-scope-reuse", "--requests", "6", "--json", str(file)) == 0
+    said = json.loads(file.read_text("utf-8"))
+    assert (said["verdict"], said["sabotage"]) == ("caught", "cross-scope-reuse")
+    assert said["evidence"]["scope_mismatch"] > 0
+
+
+def test_a_missed_sabotage_has_status_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    harmless = {name: evolve(sabotage, conduct=Conduct) for name, sabotage in SABOTAGES.items()}
+    monkeypatch.setattr("kvescrow.gpu_harness.sabotage.SABOTAGES", harmless)
+    assert status("--device", "cpu", "--sabotage", "cross-scope-reuse", "--requests", "2") == 1
+
+
+def test_a_vacuous_run_has_status_1() -> None:
+    assert status("--device", "cpu", "--requests", "1") == 1
+
+
+@pytest.mark.parametrize("fault", [ConformFault("they disagree"), StreamFailed("it broke")])
+def test_a_run_that_breaks_off_has_failed_and_is_never_caught(
+    monkeypatch: pytest.MonkeyPatch, fault: Exception
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise fault
+
+    monkeypatch.setattr(front, "conform", broken)
+    monkeypatch.setattr(front, "sabotaged", broken)
+    for asked in (Asked(device="cpu"), Asked(device="cpu", sabotage="all")):
+        report = front.run(asked)
+        assert report.json["verdict"] == "failed"
+        assert str(fault) in report.json["reason"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (Asked(device="tpu"), "device: 'tpu' is not known"),
+        (Asked(device="cpu:1"), "device: 'cpu:1' is not known"),
+        (Asked(device="cpu", dtype="float8"), "dtype: 'float8' is not known"),
+        (Asked(device="cpu", seed=-1), "seed: -1 is negative"),
+        (Asked(device="cpu", requests=5000), "requests: 5000 asked for"),
+        (Asked(device="cpu", shape="huge"), "no model shape is called 'huge'"),
+        (Asked(device="cpu", trace="absent.jsonl"), "absent.jsonl: no such file"),
+        (Asked(device="cpu", sabotage="leak"), "no sabotage is called 'leak'"),
+        (Asked(device="cpu", sabotage="all", journal=Path("j")), "journal: a sabotaged run writes none"),
+    ],
+)
+def test_a_user_s_mistake_is_said_with_its_remedy(asked: Asked, message: str) -> None:
+    with pytest.raises(UserError) as mistake:
+        front.run(asked)
+    assert message in str(mistake.value)
+
+
+def test_the_help_names_every_sabotage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert status("--help") == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert [name for name in SABOTAGES if name not in said.replace("- ", "-")] == []
+
+
+BARE = """
+import importlib.util, json, runpy, sys
+find_spec = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: None if name == "kvescrow" else find_spec(name, *rest)
+sys.argv[0] = "run"
+try:
+    runpy.run_path("gpu_harness/run.py", run_name="__main__")
+finally:
+    print("loaded:", [name for name in ("click", "rich", "z3", "hypothesis") if name in sys.modules])
+"""
+
+
+def test_the_script_runs_from_a_bare_checkout_without_click_rich_and_z3(repository: Path, tmp_path: Path) -> None:
+    arguments = ["--device", "cpu", "--sabotage", "cross-scope-reuse", "--requests", "6", "--out", str(tmp_path)]
+    done = subprocess.run(
+        [sys.executable, "-c", BARE, *arguments], cwd=repository, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "conform --sabotage cross-scope-reuse: caught" in done.stdout
+    assert "loaded: []" in done.stdout
+    said = json.loads((tmp_path / "sabotage-cross-scope-reuse.tiny.float32.json").read_text("utf-8"))
+    assert said["verdict"] == "caught"

@@ -1,0 +1,86 @@
+"""The workload of a run: deterministic, equal blocks equal tokens, twins across tenants, declared cancels (CON-1)."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from kvescrow.gpu_harness.conform.workload import (
+    BLOCK,
+    LONGEST_OUTPUT,
+    LONGEST_PROMPT,
+    SCALE,
+    TENANTS,
+    TWIN_EVERY,
+    WHILE_WAITING,
+    Planned,
+    workload,
+)
+from kvescrow.reference.traces import Trace, TraceFormat, TraceRequest, packaged_trace
+from kvescrow.spec.vocabulary import UserError
+
+CHUNK = 40
+
+
+def plan(requests: int = 64, seed: int = 1, rate: float = 0.2) -> tuple[Planned, ...]:
+    return workload(
+        packaged_trace("mooncake"), requests=requests, seed=seed, vocabulary=512, chunk=CHUNK, cancel_rate=rate
+    )
+
+
+def of(*requests: TraceRequest) -> tuple[Planned, ...]:
+    trace = Trace("made", TraceFormat.MOONCAKE, requests, "made for a test")
+    return workload(trace, requests=len(requests), seed=1, vocabulary=512, chunk=CHUNK)
+
+
+def test_the_same_arguments_give_the_same_workload_and_the_seed_another() -> None:
+    assert plan() == plan()
+    assert plan(seed=2)[0].prompt != plan()[0].prompt
+
+
+def test_lengths_stay_within_the_bounds_and_end_everywhere_in_a_page() -> None:
+    planned = plan(200)
+    assert {len(each.prompt) <= LONGEST_PROMPT and 1 <= each.output <= LONGEST_OUTPUT for each in planned} == {True}
+    assert {len(each.prompt) % 16 for each in planned} == set(range(16))
+
+
+def test_equal_blocks_give_equal_tokens_and_others_do_not() -> None:
+    one = TraceRequest("one", "t", 0, BLOCK * 2 * SCALE, 16, (7, 8), 512)
+    other = TraceRequest("other", "t", 0, BLOCK * 2 * SCALE, 16, (7, 9), 512)
+    first, second = of(one, other)
+    assert first.prompt[:BLOCK] == second.prompt[:BLOCK]
+    assert first.prompt[BLOCK:] != second.prompt[BLOCK:]
+
+
+def test_requests_without_block_ids_share_nothing() -> None:
+    one = TraceRequest("one", "t", 0, BLOCK * SCALE, 16)
+    other = TraceRequest("other", "t", 0, BLOCK * SCALE, 16)
+    first, second = of(one, other)
+    assert first.prompt != second.prompt
+
+
+def test_a_twin_is_the_same_prompt_of_another_tenant() -> None:
+    planned = plan(64)
+    twins = [(before, each) for before, each in pairwise(planned) if each.is_twin]
+    assert len(twins) == 64 // TWIN_EVERY
+    for original, twin in twins:
+        assert (twin.prompt, twin.output) == (original.prompt, original.output)
+        assert twin.scope != original.scope
+        assert twin.key.tenant == TENANTS[twin.scope]
+    assert len({each.key for each in planned}) == len(planned)
+
+
+def test_a_higher_rate_adds_cancels_and_moves_none() -> None:
+    few, many = plan(rate=0.2), plan(rate=0.6)
+    chosen = [(one.cancel_at, other.cancel_at) for one, other in zip(few, many, strict=True)]
+    assert all(before in (None, after) for before, after in chosen)
+    assert sum(before is None for before, _ in chosen) > sum(after is None for _, after in chosen) > 0
+    assert WHILE_WAITING in {before for before, _ in chosen}
+    assert all(each.cancel_at is None for each in plan(rate=0.0))
+
+
+@pytest.mark.parametrize("requests", [0, -1, 1001])
+def test_more_requests_than_the_trace_has_are_refused(requests: int) -> None:
+    with pytest.raises(UserError, match=f"requests: {requests} asked for, but mooncake has 1 to 1000"):
+        plan(requests)
