@@ -112,7 +112,9 @@ class PageWorld:
     def seal(self, holder: str, page: int, tokens: Tokens, parent: int | None) -> Outcome:
         """Publish `page`, which holds `tokens` after the chain that ends with page `parent`."""
         scope = self._scope_of(holder)
-        chain = self._digest(self._chain(parent), scope, tokens)
+        # What follows an unpublished page has no place, so its chain is nobody else's, whatever the digest.
+        reachable = parent is None or self._is_published(parent, scope)
+        chain = self._digest(self._chain(parent), scope, tokens) if reachable else ("unreachable", parent, tokens)
         occupied = (scope, chain) in self.index
         outcome = self._apply_page("seal", page, holder, {"chain": chain}, parent=parent, occupied=occupied)
         if self._took(outcome):
@@ -167,6 +169,10 @@ class PageWorld:
             depth, parent = depth + 1, self.parents[parent]
         return depth
 
+    def _is_published(self, page: int, scope: Hashable) -> bool:
+        """Return whether a lookup of `scope` can pass through `page`."""
+        return bool(self.pages[page]["matchable"]) and self.pages[page]["scope"] == scope
+
     def _took(self, outcome: Outcome) -> bool:
         return not outcome.decision.changes_nothing
 
@@ -203,6 +209,8 @@ class PageWorld:
         up = parent if event == "seal" else self.parents[page]
         before = self._root if up is None else self.pages[up]
         above: MutableRecord = {name: before[name] for name in entities.parent.fields}
+        if event == "seal" and up is not None:
+            above["matchable"] = self._is_published(up, record["scope"])
         view: dict[str, MutableRecord] = {
             "page": record,
             "claim": {"holds": holder in self.holders_of[page]},
