@@ -43,3 +43,7 @@ class Conduct:
     def over_at_cancel(self, steps: Sequence[LaunchedStep]) -> Sequence[LaunchedStep]:
         """Which of the `steps` in flight for an execution end with its accepted cancel: no kernel does (LIF-3)."""
         return ()
+
+    def may_show(self, serving: Serving) -> bool:
+        """Whether a client may be given what a step has sampled for it: an accepted cancel dominates (LIF-6)."""
+        return not serving.is_stopping

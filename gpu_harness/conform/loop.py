@@ -9,7 +9,7 @@ flight is certain, and whatever was wrongly given away under it has been used by
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from attrs import define, field
+from attrs import define
 
 from kvescrow.gpu_harness.conform.client import Clients
 from kvescrow.gpu_harness.conform.conduct import Conduct, LaunchedStep
@@ -17,6 +17,7 @@ from kvescrow.gpu_harness.conform.control import Admitted, ConformFault, Control
 from kvescrow.gpu_harness.conform.frames import Frames
 from kvescrow.gpu_harness.conform.serving import Serving
 from kvescrow.gpu_harness.conform.settings import LIMITS, STEPS_AHEAD
+from kvescrow.gpu_harness.conform.tally import Tally
 from kvescrow.gpu_harness.conform.workload import TENANTS, WHILE_WAITING, Planned
 from kvescrow.gpu_harness.decoder import PagedDecoder
 from kvescrow.gpu_harness.device import Device
@@ -46,33 +47,6 @@ class Clock:
     def __call__(self) -> int:
         """Read it."""
         return self.now
-
-
-@define
-class Tally:
-    """What was done, and what was exercised."""
-
-    steps: int = 0
-    prefill_tokens: int = 0
-    """Prompt tokens computed."""
-    cached_tokens: int = 0
-    """Prompt tokens that a hit made unnecessary."""
-    hits: int = 0
-    """Requests with a hit."""
-    completed: int = 0
-    cancelled_in_flight: int = 0
-    """Cancels that were accepted while a step that serves the request was launched, held back, and not done."""
-    cancelled_running: int = 0
-    """Cancels of running requests, those in flight included."""
-    cancelled_queued: int = 0
-    """Cancels of requests in the queue."""
-    cancelled_reserved: int = 0
-    """Cancels of requests that were admitted and not started."""
-    cross_scope: int = 0
-    """Lookups for which another tenant had more of the prompt than the own one."""
-    cross_scope_twins: int = 0
-    """Those of them by requests whose whole prompt the other tenant had offered."""
-    scrubbed_pages: int = field(default=0, init=False)
 
 
 class Loop:
@@ -306,19 +280,25 @@ class Loop:
         result = step.pending.result()
         self._evidence += result.evidence
         for row, (serving, segment) in enumerate(zip(step.members, result.batch.segments, strict=True)):
-            if segment.end >= len(serving.planned.prompt):
+            is_sampled = segment.end >= len(serving.planned.prompt)
+            if is_sampled:
                 serving.is_prefilled = True
                 serving.tokens.append(result.tokens[row])
                 serving.logits.append(result.logits[row])
             if self._batch.get(serving.key) is not serving:
                 continue  # confirmed, and yet a step was under way for it
+            if is_sampled and self._conduct.may_show(serving):
+                self.clients.give(serving.key, serving.generation, result.tokens[row])
+                serving.delivered += 1
             if serving.is_stopping:
                 self._confirm_if_idle(serving, StopOutcome.STOPPED)
                 continue
             if segment.tokens is not None:
                 self._publish(serving, segment.end)
-            if serving.is_prefilled:
-                self._give(serving)
+            if serving.delivered == serving.planned.output:
+                self._control.close(serving)
+                self.tally.completed += 1
+                self._confirm_if_idle(serving, StopOutcome.COMPLETED)
 
     def _publish(self, serving: Serving, computed: int) -> None:
         """Publish what is computed of the prompt, by the device's word (PAG-6)."""
@@ -326,14 +306,6 @@ class Loop:
         serving.published = self._control.pool.publish(serving.holder, serving.planned.prompt[:computed])
         if serving.published > first:
             self.frames.publish(serving.pages[first : serving.published])
-
-    def _give(self, serving: Serving) -> None:
-        self.clients.give(serving.key, serving.generation, serving.tokens[-1])
-        serving.delivered += 1
-        if serving.delivered == serving.planned.output:
-            self._control.close(serving)
-            self.tally.completed += 1
-            self._confirm_if_idle(serving, StopOutcome.COMPLETED)
 
     def _confirm_if_idle(self, serving: Serving, outcome: StopOutcome) -> None:
         if not self._control.is_idle(serving.key):

@@ -4,8 +4,8 @@ from enum import Enum
 
 from attrs import asdict, frozen
 
-from kvescrow.gpu_harness.conform.loop import Tally
 from kvescrow.gpu_harness.conform.settings import Settings
+from kvescrow.gpu_harness.conform.tally import Tally
 from kvescrow.gpu_harness.evidence import Evidence, EvidenceKind
 
 

@@ -16,6 +16,7 @@ from kvescrow.gpu_harness.conform.control import FAR, POOL, Control
 from kvescrow.gpu_harness.conform.frames import Frames
 from kvescrow.gpu_harness.conform.journal import RunJournal
 from kvescrow.gpu_harness.conform.loop import Clock
+from kvescrow.gpu_harness.conform.serving import Serving
 from kvescrow.gpu_harness.conform.workload import workload
 from kvescrow.gpu_harness.device import Device
 from kvescrow.gpu_harness.evidence import NOTHING, EvidenceKind
@@ -114,6 +115,18 @@ def test_output_after_a_cancel_is_seen_from_the_client_s_side() -> None:
     clients.give(one, 1, 43)
     assert dict(clients.evidence.counts) == {EvidenceKind.OUTPUT_AFTER_CANCEL: 1}
     assert clients.tokens == 3
+
+
+class ShowsAll(Conduct):
+    def may_show(self, serving: Serving) -> bool:
+        return True
+
+
+def test_a_worker_that_shows_output_after_a_cancel_is_refuted() -> None:
+    settings = Settings(device=DEVICE, requests=12, cancel_rate=0.5)
+    result = conform(packaged_trace("mooncake"), settings, conduct=ShowsAll())
+    assert result.evidence.kinds == {EvidenceKind.OUTPUT_AFTER_CANCEL}
+    assert result.verdict is Verdict.REFUTED
 
 
 @pytest.fixture

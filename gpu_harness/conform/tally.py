@@ -1,0 +1,30 @@
+"""What a run counts."""
+
+from attrs import define
+
+
+@define
+class Tally:
+    """What was done, and what was exercised."""
+
+    steps: int = 0
+    prefill_tokens: int = 0
+    """Prompt tokens computed."""
+    cached_tokens: int = 0
+    """Prompt tokens that a hit made unnecessary."""
+    hits: int = 0
+    """Requests with a hit."""
+    completed: int = 0
+    cancelled_in_flight: int = 0
+    """Cancels that were accepted while a step that serves the request was launched, held back, and not done."""
+    cancelled_running: int = 0
+    """Cancels of running requests, those in flight included."""
+    cancelled_queued: int = 0
+    """Cancels of requests in the queue."""
+    cancelled_reserved: int = 0
+    """Cancels of requests that were admitted and not started."""
+    cross_scope: int = 0
+    """Lookups for which another tenant had more of the prompt than the own one."""
+    cross_scope_twins: int = 0
+    """Those of them by requests whose whole prompt the other tenant had offered."""
+    scrubbed_pages: int = 0
