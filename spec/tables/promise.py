@@ -38,6 +38,7 @@ EVENTS = (
     Event("admit", {"units": INT}, "an execution asks for a promise: new pages plus hits that nobody holds"),
     Event("grow", {"units": INT}, "it asks for more before it crosses its bound"),
     Event("close", {}, "it has given up all its pages and returns the units it did not draw"),
+    Event("forget", {}, "its stop is confirmed, so nothing late can come: its name is free"),
 )
 event = merged_event_entity(EVENTS)
 row = rows_of("promise")
@@ -70,6 +71,10 @@ ROWS = (
         "undrawn units go back once", to=H.CLOSED,
         do=[pool.promised.loses(holder.promised), holder.promised.becomes(0)]),
     row("close.recorded", [H.CLOSED], RECORDED, "LIF-5", "closed before; nothing is released again"),
+    row("forget.unknown", [H.ABSENT], refused(Reason.UNKNOWN_KEY), "LIF-1", "it is not here"),
+    row("forget.live", [H.ADMITTED], refused(Reason.LIVE), "IDN-6", "it may still hold pages"),
+    row("forget.gone", [H.CLOSED], Reply(Decision.FORGOTTEN), "IDN-5 ADM-10",
+        "nothing late can come, or its admission elsewhere failed and it may try again", to=H.ABSENT),
 )  # fmt: skip
 
 admitted = holder.state == H.ADMITTED
@@ -99,7 +104,12 @@ PROMISE = Table(
     rules=(
         StepRule("closed_absorbs",
                  implies(before(holder.state) == H.CLOSED, (holder.state == H.CLOSED)
-                         & (pool.promised == before(pool.promised))), ("LIF-8",), "nothing changes after the end"),
+                         & (pool.promised == before(pool.promised))), ("LIF-8",), "nothing changes after the end",
+                 events=frozenset({"admit", "grow", "close"})),
+        StepRule("only_the_closed_are_forgotten",
+                 implies(holder.state != before(holder.state), (before(holder.state) == H.CLOSED)
+                         & (holder.state == H.ABSENT)) & (pool.promised == before(pool.promised)),
+                 ("IDN-5", "IDN-6"), "a name is free only when nothing late can come", events=frozenset({"forget"})),
         StepRule("no_page_moves",
                  (pool.free == before(pool.free)) & (pool.cached == before(pool.cached)), ("ADM-1",),
                  "a promise allocates nothing"),

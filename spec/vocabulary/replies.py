@@ -152,6 +152,8 @@ class Reason(Enum):
     """The index has a page for this scope and chain."""
     PARENT_UNPUBLISHED = "PARENT_UNPUBLISHED"
     """The page before it in the chain is not matchable, so this one could never be reached (PAG-8)."""
+    PARENT_NOT_HELD = "PARENT_NOT_HELD"
+    """The page before it in the chain is evictable: hold that one first, or it could not be evicted later (PAG-1)."""
     RETIRED_SCOPE = "RETIRED_SCOPE"
     """The scope was retired; nothing is published in it (SCO-5)."""
     SCOPE_CAPACITY = "SCOPE_CAPACITY"

@@ -85,9 +85,9 @@ class PageState(Enum):
     SHARED = "SHARED"
     """Published and held by at least one holder; read-only (PAG-7)."""
     CACHED = "CACHED"
-    """Published, held by nobody, touched by nothing: evictable."""
+    """Published, held by nobody, touched by nothing, and so is all that follows it: evictable, leaves first."""
     DRAINING = "DRAINING"
-    """Held by nobody, but a launched step or copy may still touch it (PAG-4)."""
+    """Held by nobody, but a launched step or copy may still touch it (PAG-4), or a page that follows it is in use."""
 
 
 class HolderState(Enum):

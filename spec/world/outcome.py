@@ -8,7 +8,7 @@ from attrs import frozen
 from kvescrow.spec.language.compiler import CompiledTable, function_of
 from kvescrow.spec.language.expressions import Entity, Kind
 from kvescrow.spec.language.interpreter import Record, Value, View
-from kvescrow.spec.language.table import Invariant, Table
+from kvescrow.spec.language.table import Assumption, Invariant, Table
 from kvescrow.spec.vocabulary import Decision, Reason
 
 MutableRecord = dict[str, Value]
@@ -48,12 +48,12 @@ def apply_row(
     return Outcome(fired.row.id, fired.row.reply.decision, fired.row.reply.reason)
 
 
-def violated(table: Table, view: View, invariants: Iterable[Invariant] | None = None) -> list[str]:
-    """Return the names of the invariants of `table` that do not hold in `view`."""
-    chosen = table.invariants if invariants is None else invariants
+def violated(table: Table, view: View, invariants: Iterable[Invariant | Assumption] | None = None) -> list[str]:
+    """Return the names of the invariants of `table`, or of those given, that do not hold in `view`."""
+    chosen: Iterable[Invariant | Assumption] = table.invariants if invariants is None else invariants
     return [invariant.name for invariant in chosen if not _holds(invariant)(view, {})]
 
 
 @cache
-def _holds(invariant: Invariant) -> Callable[[View, Record], Value]:
+def _holds(invariant: Invariant | Assumption) -> Callable[[View, Record], Value]:
     return function_of(invariant.holds)

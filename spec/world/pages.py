@@ -8,6 +8,7 @@ from kvescrow.spec.language.interpreter import Record, View
 from kvescrow.spec.language.table import Table
 from kvescrow.spec.tables.page import PAGE
 from kvescrow.spec.tables.page import view as entities
+from kvescrow.spec.tables.promise import PROMISE
 from kvescrow.spec.tables.promise import holder as promise_holder
 from kvescrow.spec.tables.registry import TABLE_BY_NAME
 from kvescrow.spec.vocabulary import HolderState, PageSnapshot, PageState, PoolSnapshot, PrefixScope
@@ -22,7 +23,7 @@ ROOT_CHAIN = "root"
 Tokens = tuple[int, ...]
 Digest = Callable[[Hashable, PrefixScope, Tokens], Hashable]
 
-PROMISE_EVENTS = frozenset({"admit", "grow", "close"})
+PROMISE_EVENTS = frozenset(event.name for event in PROMISE.events)
 _COUNTED = {
     PageState.FREE: "free",
     PageState.PRIVATE: "private",
@@ -30,6 +31,15 @@ _COUNTED = {
     PageState.CACHED: "cached",
     PageState.DRAINING: "draining",
 }
+
+
+_OF_PARENTS = tuple(assumption for assumption in PAGE.assumptions if "parent" in assumption.name)
+"""What the page table takes for granted of the page before; a world must see to it."""
+
+
+def _broken(view: View) -> list[str]:
+    of_parents = violated(PAGE, view, _OF_PARENTS) if view["page"]["matchable"] else []
+    return violated(PAGE, view) + of_parents
 
 
 def exact_chain(parent: Hashable, scope: PrefixScope, tokens: Tokens) -> Hashable:
@@ -69,7 +79,7 @@ class PageWorld:
         self.holders: dict[str, MutableRecord] = {}
         self.scopes: dict[PrefixScope, MutableRecord] = {}
         self.index: dict[tuple[Hashable, Hashable], int] = {}
-        self._root = blank(entities.parent, matchable=True)
+        self._root: MutableRecord = {"matchable": True, "children": 0, "busy": 0}
 
     # --- promises ---------------------------------------------------------------------------------------------------
 
@@ -85,6 +95,10 @@ class PageWorld:
         """Return the units that were not drawn."""
         return self._apply_promise("close", holder, {}, None)
 
+    def forget(self, holder: str) -> Outcome:
+        """Forget that a closed holder was here, so that its name may be used anew."""
+        return self._apply_promise("forget", holder, {}, None)
+
     def _apply_promise(self, event: str, holder: str, parameters: Record, scope: PrefixScope | None) -> Outcome:
         known = self.holders.get(holder)
         record = known if known is not None else blank(entities.holder, state=HolderState.ABSENT)
@@ -92,7 +106,9 @@ class PageWorld:
         totals = {name: self.pool[name] for name in ("free", "cached", "promised")}
         pool: MutableRecord = {"usable": self.pool["total"], **totals}
         outcome = apply_row(self._promise, {"holder": seen, "pool": pool}, event, parameters, self._watch)
-        if seen["state"] is not HolderState.ABSENT:
+        if seen["state"] is HolderState.ABSENT:
+            self.holders.pop(holder, None)
+        else:
             if known is None:
                 record["scope"] = scope
                 self.holders[holder] = record
@@ -151,17 +167,32 @@ class PageWorld:
         """End such a step."""
         return self._apply_page("settle", page, None, {"write": write, "ok": ok, "filled": filled})
 
+    def park(self, page: int) -> Outcome:
+        """Look whether the draining `page` has still to wait."""
+        return self._apply_page("park", page, None, {})
+
     def retire_scope(self, scope: PrefixScope) -> list[Outcome]:
-        """Close `scope`, then unpublish its pages, leaves first."""
+        """Close `scope`, then unpublish its pages, leaves first; what has nothing to wait for any more is free."""
         outcomes = [self.retire_page(SINK, scope)]
         pages = [number for number, record in enumerate(self.pages) if record["scope"] == scope]
         for number in sorted(pages, key=lambda page: (-self._depth(page), page)):
             outcomes.append(self.retire_page(number, scope))
+            if self._is_idle(number):
+                outcomes.append(self.park(number))
         return outcomes
 
     def retire_page(self, page: int, scope: PrefixScope) -> Outcome:
-        """Apply the retirement of `scope` to one page; the sink stands for the scope itself."""
-        return self._apply_page("retire_scope", page, None, {}, scope=scope)
+        """Apply the retirement of `scope` to one page; the sink stands for the scope itself.
+
+        A page of another scope is judged by its own, which is what the table sees.
+        """
+        return self._apply_page("retire_scope", page, None, {}, scope=scope if page == SINK else None)
+
+    def _is_idle(self, page: int) -> bool:
+        """Return whether `page` drains although nothing touches it and nothing that follows it is in use."""
+        record = self.pages[page]
+        waits = record["readers"] or record["writers"] or record["busy"]
+        return record["state"] is PageState.DRAINING and not waits
 
     def _depth(self, page: int) -> int:
         depth, parent = 0, self.parents[page]
@@ -208,7 +239,9 @@ class PageWorld:
         account = scope or (acting["scope"] if event == "allocate" else record["scope"])
         up = parent if event == "seal" else self.parents[page]
         before = self._root if up is None else self.pages[up]
-        above: MutableRecord = {name: before[name] for name in entities.parent.fields}
+        above = {"cached": before.get("state") is PageState.CACHED} | {
+            name: before[name] for name in ("matchable", "children", "busy")
+        }
         if event == "seal" and up is not None:
             above["matchable"] = self._is_published(up, record["scope"])
         view: dict[str, MutableRecord] = {
@@ -221,7 +254,7 @@ class PageWorld:
             "index": {"occupied": occupied},
         }
         outcome = apply_row(self._page, view, event, parameters, self._watch)
-        before["children"] = above["children"]
+        before["children"], before["busy"] = above["children"], above["busy"]
         if old_place in self.index and not record["matchable"]:
             del self.index[old_place]
             self.tokens[page] = ()
@@ -254,7 +287,7 @@ class PageWorld:
 
     def violations(self) -> list[str]:
         """Return the invariants that do not hold now, each with the page and holder it fails for."""
-        return [f"{name} of {what}" for what, view in self._views() for name in violated(PAGE, view)]
+        return [f"{name} of {what}" for what, view in self._views() for name in _broken(view)]
 
     def _views(self) -> Iterator[tuple[str, View]]:
         for number, record in enumerate(self.pages):
@@ -271,6 +304,7 @@ class PageWorld:
         twins = [other for other in of_scope if other["matchable"] and other["chain"] == record["chain"]]
         up = self.parents[number]
         parent = self._root if up is None else self.pages[up]
+        siblings = [o for n, o in others if o["matchable"] and record["matchable"] and self.parents[n] == up]
         rest: MutableRecord = {
             "holders": len(self.holders_of[number] - {holder}),
             **{name: sum(other["state"] is state for _, other in others) for state, name in _COUNTED.items()},
@@ -279,14 +313,15 @@ class PageWorld:
             "holder_shares": sum(other["state"] is PageState.SHARED for other in of_holder),
             "scope_shared": sum(other["state"] is PageState.SHARED for other in of_scope),
             "scope_published": sum(bool(other["matchable"]) for other in of_scope),
-            "siblings": 0,
+            "siblings": len(siblings),
+            "busy_siblings": sum(sibling["state"] is not PageState.CACHED for sibling in siblings),
         }
         return {
             "page": record,
             "claim": {"holds": holds},
             "holder": acting,
             "scope": scope,
-            "parent": parent,
+            "parent": {**parent, "cached": parent.get("state") is PageState.CACHED},
             "pool": self.pool,
             "index": {"occupied": False},
             "other": twins[0] if twins else blank(entities.other),

@@ -68,14 +68,17 @@ INVARIANTS = (
     Invariant("tickets_fit_the_state",
               (page.readers >= 0) & (page.writers >= 0)
               & implies(page.state.is_in((P.SINK, P.FREE, P.CACHED)), tickets == 0)
-              & implies(page.state == P.SHARED, page.writers == 0)
-              & implies(page.state == P.DRAINING, tickets >= 1), ("PAG-4", "PAG-7"),
+              & implies(page.state == P.SHARED, page.writers == 0), ("PAG-4", "PAG-7"),
               "nothing free or evictable can be touched; shared pages have no writer"),
     Invariant("matchable_pages_are_computed",
               implies(page.matchable, published_state & page.computed & ~page.spoiled & (page.writers == 0)),
               ("PAG-6",), "whatever a lookup can find was computed by a step that ended well"),
     Invariant("cached_pages_are_matchable", implies(page.state == P.CACHED, page.matchable), ("PAG-8",),
               "evictable content is content that can be found"),
+    Invariant("what_follows_a_cached_page_is_cached",
+              (page.busy >= 0) & (page.busy <= page.children) & implies(page.state == P.CACHED, page.busy == 0),
+              ("PAG-1", "PAG-8"),
+              "so every cached page can be evicted, leaves first, and promises count no page that cannot"),
     Invariant("tag_and_index_agree",
               (page.children >= 0) & if_else(page.matchable, page.chain != NOBODY,
                                              (page.chain == NOBODY) & (page.children == 0)), ("PAG-8",),
@@ -183,7 +186,7 @@ RULES = (
              "a scope never publishes more than its limit"),
 )  # fmt: skip
 
-_own = (*(getattr(page, name) for name in page.fields), *(getattr(scope, name) for name in scope.fields))
+_own = tuple(getattr(entity, name) for entity in (page, scope, parent) for name in entity.fields)
 
 NON_INTERFERENCE = (
     NonInterference(
@@ -219,6 +222,12 @@ ASSUMPTIONS = (
     Assumption("the_parent_counts_its_children",
                parent.children == as_count(page.matchable) + rest.siblings,
                "this page, where published, is one of its parent's children"),
+    Assumption("the_parent_counts_its_busy_children",
+               (parent.busy == as_count(page.matchable & (page.state != P.CACHED)) + rest.busy_siblings)
+               & (rest.busy_siblings <= rest.siblings),
+               "and one of those in use, unless it is cached"),
+    Assumption("what_follows_a_cached_parent_is_cached", implies(parent.cached, parent.busy == 0),
+               "the parent satisfies the same invariants"),
     Assumption("the_other_page_is_valid", implies(other.matchable, (other.chain != NOBODY) & (other.scope != NOBODY)),
                "it satisfies the same invariants"),
     Assumption("generations_are_not_negative", page.generation >= 0, "a count of grants"),
@@ -229,6 +238,8 @@ SOMETIMES = (
     Sometimes("a_page_has_several_holders", page.holders >= 2, "sharing happens"),
     Sometimes("a_shared_page_is_of_a_retired_scope", (page.state == P.SHARED) & ~page.matchable,
               "weights change under a running request"),
+    Sometimes("a_page_waits_for_its_children", (page.state == P.DRAINING) & (page.busy >= 1) & (tickets == 0),
+              "its last holder leaves while another holds a page that follows it"),
     Sometimes("a_published_page_drains", (page.state == P.DRAINING) & page.matchable,
               "its last holder leaves while a step reads it"),
     Sometimes("everything_is_promised", (pool.promised == pool.free + pool.cached) & (pool.promised >= 1),
@@ -237,7 +248,7 @@ SOMETIMES = (
 
 INITIAL = all_of(
     page.state.is_in((P.SINK, P.FREE)),
-    *(getattr(page, name) == 0 for name in ("holders", "readers", "writers", "children", "generation")),
+    *(getattr(page, name) == 0 for name in ("holders", "readers", "writers", "children", "busy", "generation")),
     ~page.computed, ~page.spoiled, ~page.matchable, page.scope == NOBODY, page.chain == NOBODY, ~claim.holds,
     holder.state == HolderState.ABSENT, holder.promised == 0, holder.pages == 0, holder.shares == 0,
     scope.shared == 0, scope.published == 0, scope.live, ~other.matchable,

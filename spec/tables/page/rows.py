@@ -21,6 +21,9 @@ stranger = ~claim.holds
 tickets = page.readers + page.writers
 touched = tickets > 0
 last_ticket = tickets <= 1
+waits_for_children = page.busy > 0
+"""A page that follows it is in use. Leaves go first, so this one could not be evicted now, and must not count as
+evictable capacity (PAG-1, PAG-8)."""
 
 UNPUBLISH = (
     page.matchable.becomes(False),
@@ -74,13 +77,15 @@ SEAL = (
         when=~page.computed | page.spoiled | (page.writers > 0)),
     row("seal.parent_unpublished", [P.PRIVATE], refused(R.PARENT_UNPUBLISHED), "PAG-8",
         "no lookup could reach it", when=~parent.matchable),
+    row("seal.parent_not_held", [P.PRIVATE], refused(R.PARENT_NOT_HELD), "PAG-8 PAG-1",
+        "an evictable page would get a child that is in use", when=parent.cached),
     row("seal.duplicate", [P.PRIVATE], refused(R.DUPLICATE), "PAG-8",
         "another page has this place; this one stays private", when=index.occupied),
     row("seal.scope_capacity", [P.PRIVATE], refused(R.SCOPE_CAPACITY), "SCO-3",
         "the scope's own account is full", when=scope.published >= scope.limit),
     row("seal.published", [P.PRIVATE], Reply(D.PUBLISHED), "PAG-5 PAG-6 SCO-1",
         "it moves from the holder's account to the scope's; the pool's sum is unchanged", to=P.SHARED,
-        do=[page.matchable.becomes(True), page.chain.becomes(event.chain), parent.children.adds(1),
+        do=[page.matchable.becomes(True), page.chain.becomes(event.chain), parent.children.adds(1), parent.busy.adds(1),
             pool.private.loses(1), pool.shared.adds(1), holder.pages.loses(1), holder.shares.adds(1),
             scope.shared.adds(1), scope.published.adds(1)]),
 )  # fmt: skip
@@ -105,9 +110,11 @@ SHARE = (
         "others hold it: the pool is charged for it already, so it costs no unit", do=TAKE_HOLD),
     row("share.no_unit", [P.CACHED], refused(R.NO_PROMISE), "PAG-5 PAG-1",
         "a hit that nobody holds takes evictable capacity, and must have been promised", when=holder.promised <= 0),
+    row("share.parent_not_held", [P.CACHED], refused(R.PARENT_NOT_HELD), "PAG-9 PAG-1",
+        "a lookup claims a chain from its front", when=parent.cached),
     row("share.revived", [P.CACHED], GRANTED, "PAG-5 PAG-9",
         "an evictable page becomes a charged one; pinned from here on", to=P.SHARED,
-        do=[*TAKE_HOLD, *DRAW, pool.cached.loses(1), pool.shared.adds(1), scope.shared.adds(1)]),
+        do=[*TAKE_HOLD, *DRAW, pool.cached.loses(1), pool.shared.adds(1), scope.shared.adds(1), parent.busy.adds(1)]),
     row("share.rescued", [P.DRAINING], GRANTED, "PAG-5 PAG-9",
         "readers of it are still in flight; it was not evictable, so it costs no unit", to=P.SHARED,
         do=[*TAKE_HOLD, pool.draining.loses(1), pool.shared.adds(1), scope.shared.adds(1)]),
@@ -133,10 +140,11 @@ DROP = (
         "sharers keep it, and the pool stays charged for it once", when=page.holders > 1,
         do=[*LET_GO, holder.shares.loses(1)]),
     row("drop.shared_draining", [P.SHARED], Reply(D.DROPPED), "PAG-4",
-        "the last holder left before the last reader ended", when=touched, to=P.DRAINING,
+        "the last holder left before the last reader ended, or before a page that follows it was given up",
+        when=touched | waits_for_children, to=P.DRAINING,
         do=[*_DROP_LAST, pool.draining.adds(1)]),
     row("drop.shared_cached", [P.SHARED], Reply(D.DROPPED), "PAG-5", "its content stays, evictable",
-        when=page.matchable, to=P.CACHED, do=[*_DROP_LAST, pool.cached.adds(1)]),
+        when=page.matchable, to=P.CACHED, do=[*_DROP_LAST, pool.cached.adds(1), parent.busy.loses(1)]),
     row("drop.shared_free", [P.SHARED], Reply(D.DROPPED), "SCO-5", "of a retired scope: no one may match it again",
         to=P.FREE, do=[*_DROP_LAST, *SCRUB, pool.free.adds(1)]),
 )  # fmt: skip
@@ -182,12 +190,26 @@ SETTLE = (
     row("settle.write_partly", [P.PRIVATE], Reply(D.SETTLED), "PAG-6", "slots are still empty", when=event.write,
         do=[page.writers.loses(1)]),
     row("settle.read", HELD, Reply(D.SETTLED), "PAG-4", "one reader less", do=[page.readers.loses(1)]),
-    row("settle.more_to_come", [P.DRAINING], Reply(D.SETTLED), "PAG-4", "other steps may still touch it",
-        when=~last_ticket, do=END_TICKET),
+    row("settle.more_to_come", [P.DRAINING], Reply(D.SETTLED), "PAG-4 PAG-8",
+        "other steps may still touch it, or a page that follows it is in use",
+        when=~last_ticket | waits_for_children, do=END_TICKET),
     row("settle.cached", [P.DRAINING], Reply(D.SETTLED), "PAG-4 PAG-5", "its content stays, evictable",
-        when=page.matchable, to=P.CACHED, do=[*END_TICKET, pool.draining.loses(1), pool.cached.adds(1)]),
+        when=page.matchable, to=P.CACHED,
+        do=[*END_TICKET, pool.draining.loses(1), pool.cached.adds(1), parent.busy.loses(1)]),
     row("settle.freed", [P.DRAINING], Reply(D.SETTLED), "PAG-4", "the last ticket ended: physically free", to=P.FREE,
         do=[*END_TICKET, *SCRUB, pool.draining.loses(1), pool.free.adds(1)]),
+)  # fmt: skip
+
+PARK = (
+    row("park.sink", [P.SINK], refused(R.SINK_PAGE), "PAG-2", "the sink waits for nothing"),
+    row("park.nothing_due", all_but(P, P.SINK, P.DRAINING), Reply(D.NOTHING_DUE), "PAG-4", "it is not draining"),
+    row("park.in_flight", [P.DRAINING], refused(R.IN_FLIGHT), "PAG-4", "a step may still touch it", when=touched),
+    row("park.in_use", [P.DRAINING], refused(R.IN_USE), "PAG-8", "a page that follows it is in use",
+        when=waits_for_children),
+    row("park.cached", [P.DRAINING], Reply(D.SETTLED), "PAG-8 PAG-5", "all that follows it is evictable; now it is too",
+        when=page.matchable, to=P.CACHED, do=[pool.draining.loses(1), pool.cached.adds(1), parent.busy.loses(1)]),
+    row("park.freed", [P.DRAINING], Reply(D.SETTLED), "PAG-4 SCO-5", "unpublished while it waited", to=P.FREE,
+        do=[*SCRUB, pool.draining.loses(1), pool.free.adds(1)]),
 )  # fmt: skip
 
 RETIRE_SCOPE = (
@@ -202,9 +224,9 @@ RETIRE_SCOPE = (
     row("retire_scope.has_children", PUBLISHED, refused(R.HAS_CHILDREN), "PAG-8", "leaves first",
         when=page.children > 0),
     row("retire_scope.unpublish", [P.SHARED, P.DRAINING], Reply(D.NOTED), "SCO-5",
-        "holders keep it; it drains and is never matched again", do=UNPUBLISH),
+        "holders keep it; it drains and is never matched again", do=[*UNPUBLISH, parent.busy.loses(1)]),
     row("retire_scope.evict", [P.CACHED], Reply(D.RELEASED), "SCO-5 PAG-8", "nobody holds it: it is free at once",
         to=P.FREE, do=[*UNPUBLISH, *SCRUB, pool.cached.loses(1), pool.free.adds(1)]),
 )  # fmt: skip
 
-ROWS: tuple[Row, ...] = (*ALLOCATE, *SEAL, *SHARE, *DROP, *EVICT, *TOUCH, *SETTLE, *RETIRE_SCOPE)
+ROWS: tuple[Row, ...] = (*ALLOCATE, *SEAL, *SHARE, *DROP, *EVICT, *TOUCH, *SETTLE, *PARK, *RETIRE_SCOPE)

@@ -19,10 +19,11 @@ page = Entity(
         "scope": NAME,
         "chain": NAME,
         "children": INT,
+        "busy": INT,
         "generation": INT,
     },
     note="the page that the row moves; readers and writers are outstanding tickets; children are published pages "
-    "that follow it in the chain",
+    "that follow it in the chain, busy those of them that are not cached",
 )
 claim = Entity("claim", {"holds": BOOL}, note="whether the holder is in the page's set of holders")
 holder = Entity(
@@ -37,8 +38,8 @@ scope = Entity(
 )
 parent = Entity(
     "parent",
-    {"matchable": BOOL, "children": INT},
-    note="the page before it in the chain; the root is always matchable",
+    {"matchable": BOOL, "cached": BOOL, "children": INT, "busy": INT},
+    note="the page before it in the chain; the root is always matchable and never cached",
 )
 pool = Entity(
     "pool",
@@ -70,6 +71,7 @@ rest = Entity(
         "scope_shared": INT,
         "scope_published": INT,
         "siblings": INT,
+        "busy_siblings": INT,
     },
     settled=True,
     note="what other pages and other holders contribute to each count",
@@ -91,6 +93,7 @@ EVENTS = (
         {"write": BOOL, "ok": BOOL, "filled": BOOL},
         "such a step is over; `filled`: it wrote the last slot",
     ),
+    Event("park", {}, "the pool looks whether a draining page has still to wait"),
     Event("retire_scope", {}, "weights or adapter changed: nothing of this scope is matched again"),
 )
 event = merged_event_entity(EVENTS)
