@@ -34,6 +34,8 @@ from kvescrow.spec.world.outcome import MutableRecord, Outcome, apply_row, blank
 Watch = Callable[[str, View, str, Record], None]
 
 ACCOUNT_EVENTS = frozenset(event.name for event in ACCOUNT.events)
+_ASKS_THE_QUEUE = frozenset(row.event for row in RESERVATION.rows if ("queue", "ahead") in reads(row.when))
+"""Events that look at the queue; the others are spared its count."""
 _NOT_GHOSTLY = tuple(
     invariant
     for invariant in RESERVATION.invariants
@@ -127,7 +129,7 @@ class LedgerWorld:
             "reservation": record,
             "tenant": self.tenants.get(key.tenant) or blank(tenant_entity),
             "pool": self.pool,
-            "queue": {"ahead": self._ahead(key)},
+            "queue": {"ahead": self._ahead(key) if event in _ASKS_THE_QUEUE else 0},
         }
         outcome = apply_row(self._reservation, view, event, parameters, self._watch)
         self._file(key, record, was)
