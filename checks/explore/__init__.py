@@ -1,0 +1,1 @@
+"""Every reachable state of small instances of the tables."""

@@ -1,0 +1,1 @@
+"""The named instances, by what they are of."""
