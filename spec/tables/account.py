@@ -7,6 +7,7 @@ from kvescrow.spec.language.expressions import Entity, Kind, all_of, before, imp
 from kvescrow.spec.language.table import (
     Assumption,
     Event,
+    Invariant,
     Reply,
     Sometimes,
     StepRule,
@@ -65,6 +66,8 @@ ROWS = (
         do=[tenant.budget.becomes(event.budget)]),
 )  # fmt: skip
 
+limited = (pool.limit >= 0) & (tenant.limit >= 0) & (tenant.budget >= 0)
+
 ACCOUNT = Table(
     name="account",
     moves=account,
@@ -72,8 +75,11 @@ ACCOUNT = Table(
     entities=(account, pool, tenant),
     events=EVENTS,
     rows=ROWS,
-    initial=all_of(account.state == AccountState.OPEN, pool.clock == 0, pool.active == 0, tenant.active == 0),
+    initial=all_of(account.state == AccountState.OPEN, pool.clock == 0, pool.active == 0, tenant.active == 0, limited),
     note="The store's clock and the operator's limits.",
+    invariants=(
+        Invariant("limits_are_never_negative", limited, ("ADM-5", "ADM-8"), "a limit is one that can be met"),
+    ),
     rules=(
         StepRule("time_never_goes_back", pool.clock >= before(pool.clock), ("LEA-6",),
                  "one authority, on a clock that only moves forward"),
@@ -87,11 +93,6 @@ ACCOUNT = Table(
                  (pool.active == before(pool.active)) & (tenant.active == before(tenant.active))
                  & (tenant.spent == before(tenant.spent)) & (tenant.held == before(tenant.held)),
                  ("LEA-6", "ADM-5"), "neither time nor an operator releases or charges"),
-        StepRule("limits_are_not_negative",
-                 ((pool.limit >= 0) | (pool.limit == before(pool.limit)))
-                 & ((tenant.limit >= 0) | (tenant.limit == before(tenant.limit)))
-                 & ((tenant.budget >= 0) | (tenant.budget == before(tenant.budget))),
-                 ("ADM-5", "ADM-8"), "a limit that is set is a limit that can be met"),
     ),
     assumptions=(
         Assumption("accounts_start_sound",

@@ -188,6 +188,11 @@ TICKET = Table(
                          (before(execution.state) == E.OPEN)
                          & (ticket_event.generation == before(execution.generation))),
                  ("LIF-3", "LIF-2"), "open, and of this generation", events=frozenset({"launch"})),
+        StepRule("launches_are_numbered",
+                 implies(execution.in_flight > before(execution.in_flight),
+                         (ticket.number == ticket_event.number)
+                         & (execution.last_ticket == maximum(before(execution.last_ticket), ticket_event.number))),
+                 ("REC-1",), "the receipt will name the last one that was launched", events=frozenset({"launch"})),
         StepRule("a_ticket_ends_once",
                  (execution.in_flight == before(execution.in_flight))
                  | ((before(ticket.state) == T.LAUNCHED) & (ticket.state == T.DONE)
