@@ -42,7 +42,8 @@ def stale_documents(root: Path) -> list[str]:
             found.append(f"{path.as_posix()} is missing")
         elif present != text:
             found.append(f"{path.as_posix()} differs from the tables{_first_difference(present, text)}")
-    unexpected = {path.relative_to(root) for path in (root / "docs" / "tables").glob("*")} - set(expected)
+    folders = (root / "docs" / "tables", root / "docs" / "tla")
+    unexpected = {path.relative_to(root) for folder in folders for path in folder.glob("*")} - set(expected)
     found += [f"{path.as_posix()} belongs to no table: delete it" for path in sorted(unexpected)]
     if README not in expected:
         found.append(f"{README} has no place for the lifecycle: add the lines {LIFECYCLE_BEGINS} and {LIFECYCLE_ENDS}")

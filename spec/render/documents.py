@@ -6,6 +6,7 @@ from kvescrow.spec.language.table import Table
 from kvescrow.spec.render.markdown import code, document, table
 from kvescrow.spec.render.requirements import parse_requirements, trace_page, unknown_citations
 from kvescrow.spec.render.table_page import table_page
+from kvescrow.spec.render.tla import tla_module
 from kvescrow.spec.render.vocabulary import vocabulary_page
 from kvescrow.spec.tables.registry import ALL_TABLES, digest
 from kvescrow.spec.vocabulary import UserError
@@ -27,7 +28,8 @@ def render_documents(requirements_text: str, tables: Sequence[Table] = ALL_TABLE
     pages["tables/index.md"] = _index(tables)
     pages["vocabulary.md"] = vocabulary_page(tables)
     pages["requirements-trace.md"] = trace_page(tables, requirements)
-    return {path: f"*{HEADER}*\n\n{text}" for path, text in pages.items()}
+    modules = {f"tla/{each.name}.tla": f"\\* {HEADER}\n\n{tla_module(each)}" for each in tables}
+    return {path: f"*{HEADER}*\n\n{text}" for path, text in pages.items()} | modules
 
 
 _HOW_TO_READ = """\
@@ -69,7 +71,8 @@ def _index(tables: Sequence[Table]) -> str:
     return document(
         "# Tables",
         "What must hold, as data. One table is read by everything: proofs, search, fuzzing, journal checks, "
-        "mutation, and these pages. [Words](../vocabulary.md) | [Requirements](../requirements-trace.md)",
+        "mutation, and these pages. [Words](../vocabulary.md) | [Requirements](../requirements-trace.md) | "
+        "in TLA+ under `docs/tla`",
         "## How to read them",
         _HOW_TO_READ,
         "## All tables",

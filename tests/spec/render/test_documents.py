@@ -37,14 +37,15 @@ def documents(requirements: str) -> Mapping[str, str]:
     return render_documents(requirements)
 
 
-def test_there_is_a_page_for_each_table_and_three_more(documents: Mapping[str, str]) -> None:
+def test_there_is_a_page_and_a_module_for_each_table_and_three_more(documents: Mapping[str, str]) -> None:
     assert set(documents) == {
         *(f"tables/{name}.md" for name in TABLE_BY_NAME),
+        *(f"tla/{name}.tla" for name in TABLE_BY_NAME),
         "tables/index.md",
         "vocabulary.md",
         "requirements-trace.md",
     }
-    assert all(text.startswith(f"*{HEADER}*\n") for text in documents.values())
+    assert all(HEADER in text.splitlines()[0] for text in documents.values())
 
 
 def test_every_link_leads_somewhere(documents: Mapping[str, str]) -> None:
