@@ -9,7 +9,15 @@ from kvescrow.reference.ledger.decisions import ReservationEvent, decide
 from kvescrow.reference.ledger.decisions.limits import LimitEvent, apply_limit, decide_limit
 from kvescrow.reference.ledger.port import JournalEntry, LedgerConfig, LedgerReply, TenantConfig
 from kvescrow.reference.ledger.queue import Queue
-from kvescrow.reference.ledger.records import Outcome, PoolAccount, Posting, Reservation, Situation, TenantAccount
+from kvescrow.reference.ledger.records import (
+    Outcome,
+    PoolAccount,
+    Posting,
+    Reservation,
+    Situation,
+    TenantAccount,
+    refused,
+)
 from kvescrow.reference.ledger.retries import Retries
 from kvescrow.reference.ledger.timetable import Timetable
 from kvescrow.reference.receipts import Keyring
@@ -23,6 +31,7 @@ from kvescrow.spec.vocabulary import (
     LedgerEvent,
     LedgerSnapshot,
     Promote,
+    Reason,
     ReservationSnapshot,
     ReservationState,
     Reserve,
@@ -33,6 +42,9 @@ from kvescrow.spec.vocabulary import (
     TenantSnapshot,
     UserError,
 )
+
+_GRANTS = frozenset({Decision.ADMITTED, Decision.QUEUED, Decision.STARTED, Decision.EXTENDED})
+"""Decisions that rest on what the accounts say is free, or on which key is."""
 
 _NOBODY = TenantAccount(limit=0, budget=0, queue_limit=0)
 """Stands for the account of a tenant that does not exist; nothing is ever posted to it."""
@@ -47,6 +59,8 @@ class Books:
         self.tenants: dict[str, TenantAccount] = {}
         self.records: dict[Key, Reservation] = {}
         self.queue = Queue()
+        self.recovering = False
+        """Whether the last changes may be missing here: then nothing is granted, while stops and releases go on."""
         self._keyring = keyring
         self._limits = Timetable()
         self._retries = Retries()
@@ -78,6 +92,8 @@ class Books:
         key, pool = event.key, self.pool
         situation = self._situation(event)
         outcome = decide(event, situation)
+        if self.recovering and outcome.decision in _GRANTS:
+            outcome = refused(Reason.RECOVERING)
         vouched = situation.vouched
         asked = _asked(event, situation.record)
         free_tenant, free_pool = _free(situation)

@@ -1,6 +1,7 @@
 """The port of a ledger: its configuration, its replies, and what every store offers."""
 
 from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
 from typing import Protocol
 
 from attrs import Attribute, field, frozen
@@ -23,12 +24,26 @@ Clock = Callable[[], int]
 """Reads the time in microseconds."""
 
 
+class StoreClock(Enum):
+    """The clock of a store that several gateways share."""
+
+    STORE = "store"
+    """The server's own clock decides what has expired, so the gateways' clocks need not agree (LEA-6)."""
+
+
 class StorageError(UserError):
-    """The store could not keep an event; nothing of it was applied. The message names the file and the remedy."""
+    """The store could not keep an event; nothing of it was applied. The message names the store and the remedy."""
 
 
 class StorageFull(StorageError):
     """There is no room to keep an event; nothing of it was applied."""
+
+
+class OutcomeUnknown(UserError):
+    """The connection to the store was lost while an event was being committed, and has not come back.
+
+    The event was applied whole or not at all. Submit it again: its key tells which (IDN-3).
+    """
 
 
 def _a_name(instance: object, attribute: "Attribute[str]", value: str) -> None:
@@ -146,6 +161,8 @@ def key_of(event: LedgerEvent) -> Key | None:
 Recorder = Callable[[JournalEntry], None]
 """Sees every decided event in order, refusals included. It must not call the ledger.
 
+Refusals with the reason RECOVERING are left out: they say something of the store, which no table speaks of.
+
 Where it raises, the event stays decided, and the error reaches whoever submitted it.
 """
 
@@ -153,8 +170,8 @@ Where it raises, the event stays decided, and the error reaches whoever submitte
 class Ledger(Protocol):
     """An authoritative record of one pool. Every method may be called from any thread.
 
-    The methods raise `UserError` on a closed ledger, and a store that keeps files raises `StorageError` where an
-    event cannot be kept: then nothing of it was applied.
+    The methods raise `UserError` on a closed ledger, and a durable store raises `StorageError` where an event cannot
+    be kept: then nothing of it was applied. A store behind a connection raises `OutcomeUnknown` where it cannot tell.
     """
 
     def submit(self, event: LedgerEvent) -> LedgerReply:

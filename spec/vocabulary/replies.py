@@ -132,6 +132,8 @@ class Reason(Enum):
     """The terminal record's retention has not passed (IDN-5)."""
     LIVE = "LIVE"
     """The record is not terminal (IDN-6)."""
+    RECOVERING = "RECOVERING"
+    """The store may have lost what it granted last, so it grants nothing until an operator confirms (LEA-7)."""
     NO_PROMISE = "NO_PROMISE"
     """The holder has no promised page left (PAG-1)."""
     HOLDING = "HOLDING"

@@ -1,4 +1,4 @@
-"""Records, accounts and journal entries as rows, and back."""
+"""Records, accounts and journal entries as rows, and back: the same for every store that keeps them."""
 
 import json
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ Row = tuple[Any, ...]
 _EVENTS: Mapping[str, type] = {event.__name__: event for event in get_args(LedgerEvent)}
 
 LARGEST = 2**62 - 1
-"""Largest integer in an event: the sum of two still fits SQLite's signed 64 bits."""
+"""Largest integer in an event: the sum of two still fits the signed 64 bits of a store."""
 
 RESERVATION_COLUMNS = (
     "tenant",
@@ -143,7 +143,7 @@ def entry_of(row: Row) -> JournalEntry:
 
 
 def check_storable(event: LedgerEvent) -> None:
-    """Raise `UserError` where `event` holds what SQLite cannot: an integer beyond 63 bits, or text that is no text."""
+    """Raise `UserError` where `event` holds what no store can: an integer beyond 63 bits, or text that is no text."""
     for name, value in _leaves(asdict(event)):
         if isinstance(value, int) and abs(value) > LARGEST:
             raise UserError(f"{type(event).__name__}.{name} is beyond 2**62: use a smaller number")
