@@ -22,6 +22,7 @@ from kvescrow.reference.pages.outcomes import (
     PUBLISHED,
     RELEASED,
     SCOPE_CAPACITY,
+    SETTLED,
     SHARED,
 )
 from kvescrow.reference.pages.records import ROOT, Holder, Page, ScopeAccount
@@ -70,12 +71,13 @@ class PageBatches(PageEvents):
         return hits
 
     def _take(self, holder: Holder, hits: Sequence[Page]) -> None:
-        """Share `hits` with a new holder that has a unit for each that nobody holds."""
+        """Share `hits`, a chain from its front, with a new holder that has a unit for each that nobody holds."""
         revived = rescued = 0
-        held = holder.held
+        held, parent = holder.held, holder.account.root
         for page in hits:
             if page.state is not SHARED:
                 if page.state is CACHED:
+                    parent.busy += 1
                     before, after = page.before, page.after
                     before.after, after.before = after, before
                     page.before = page.after = page
@@ -85,6 +87,7 @@ class PageBatches(PageEvents):
                 page.state = SHARED
             page.holders.add(holder)
             held[page] = None
+            parent = page
         holder.promised -= revived
         holder.account.shared += revived + rescued
         self._promised -= revived
@@ -98,22 +101,17 @@ class PageBatches(PageEvents):
             self._tell(first, [("share", holder.name, page, GRANTED, {"chain": page.chain, **hit}) for page in hits])
 
     def _draw(self, holder: Holder, wanted: int) -> list[Page]:
-        """Draw `wanted` promised pages, evicting the least recently held leaf where none is free.
-
-        Fewer come back where no cached page is a leaf that may go.
-        """
+        """Draw `wanted` promised pages, evicting the least recently held leaf where none is free."""
         drawn: list[Page] = []
         account, held, unpublish = holder.account, holder.held, self._unpublish
-        no_free, no_cached = self._free_list.end, self._cached_list.end
+        no_free, cached = self._free_list.end, self._cached_list.end
         evicted = 0
         for _ in range(wanted):
             page = no_free.after
             if page is no_free:
-                page = no_cached.after
-                if page.children:
-                    page = self._oldest_leaf() or no_cached
-                if page is no_cached:
-                    break
+                page = cached.after
+                if page is cached or page.children:
+                    page = self._oldest_leaf()
                 unpublish(page)
                 page.computed = False
                 evicted += 1
@@ -126,16 +124,15 @@ class PageBatches(PageEvents):
             page.holders.add(holder)
             held[page] = None
             drawn.append(page)
-        taken = len(drawn)
-        holder.promised -= taken
-        self._promised -= taken
-        self._free -= taken - evicted
+        holder.promised -= wanted
+        self._promised -= wanted
+        self._free -= wanted - evicted
         self._cached -= evicted
-        self._private += taken
+        self._private += wanted
         first = self._seq
-        self._seq += taken + evicted
+        self._seq += wanted + evicted
         if self._recorder is not None:
-            self._tell_drawn(first, holder, drawn[: taken - evicted], drawn[taken - evicted :])
+            self._tell_drawn(first, holder, drawn[: wanted - evicted], drawn[wanted - evicted :])
         return drawn
 
     def _tell_drawn(self, first: int, holder: Holder, free: Sequence[Page], evicted: Sequence[Page]) -> None:
@@ -171,6 +168,7 @@ class PageBatches(PageEvents):
                 page.chain, page.tokens, page.parent = chain, piece, before
                 page.state = SHARED
                 before.children += 1
+                before.busy += 1
                 sealed.append(page)
             before = page
             start = end
@@ -201,12 +199,15 @@ class PageBatches(PageEvents):
                 private += 1
             else:
                 shared += 1
-            if page.readers or page.writers:
+            if page.readers or page.writers or page.busy:
                 page.state = DRAINING
                 draining += 1
-            elif page.chain is not None:
+            elif (parent := page.parent) is not None:
                 page.state = CACHED
                 cached.append(page)
+                parent.busy -= 1
+                if not parent.busy and parent.state is DRAINING:
+                    self._idle[parent] = None
             else:
                 self._scrub(page)
         self._cached_list.extend(cached)
@@ -221,6 +222,19 @@ class PageBatches(PageEvents):
         self._seq += len(dropped)
         if self._recorder is not None:
             self._tell(first, [("drop", holder.name, page, DROPPED, {}) for page in dropped])
+
+    def _park_idle(self) -> None:
+        """Park every page that drains though it has nothing to wait for, and so on up its chain."""
+        idle, first = self._idle, self._seq
+        if not idle:
+            return
+        parked: list[Page] = []
+        while idle:
+            page, _ = idle.popitem()
+            if self._park(page) is SETTLED:
+                parked.append(page)
+        if self._recorder is not None:
+            self._tell(first, [("park", None, page, SETTLED, {}) for page in parked])
 
     # --- steps ------------------------------------------------------------------------------------------------------
 
@@ -246,7 +260,10 @@ class PageBatches(PageEvents):
         return PageReply(*LAUNCHED, self._seq)
 
     def finish(self, uses: Sequence[PageUse], ok: bool) -> None:
-        """Settle every page of a launched step; with `ok` false what it wrote is never published (PAG-6)."""
+        """Settle every page of a launched step; with `ok` false what it wrote is never published (PAG-6).
+
+        Pages that drained for those of the step are parked.
+        """
         for use in uses:
             self._in_pool(use.reads)
             self._in_pool(use.writes)
@@ -263,6 +280,7 @@ class PageBatches(PageEvents):
                 if told is not None:
                     told.append(_settle_told(pages[number], outcome, True, ok, number in filled))
         self._tell(first, told or ())
+        self._park_idle()
 
     def _first_refusal(self, uses: Sequence[PageUse]) -> PageReply | None:
         pages = self._pages

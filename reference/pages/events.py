@@ -1,7 +1,8 @@
 """The pages of a pool event by event: each method decides one event and applies it (PAG, SCO).
 
 A method tests its refusals in the order in which they take precedence. What an event means, and why it is refused,
-is the matter of the page table; this is the fast bookkeeping.
+is the matter of the page table; this is the fast bookkeeping. A page that has nothing to wait for any more, because
+of what happened to the pages that follow it, is noted as idle and drains until it is parked.
 """
 
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from kvescrow.reference.pages.outcomes import (
     FREE,
     GRANTED,
     HAS_CHILDREN,
+    IN_FLIGHT,
     IN_USE,
     LAUNCHED,
     LIVE,
@@ -27,6 +29,8 @@ from kvescrow.reference.pages.outcomes import (
     NOT_OUTSTANDING,
     NOT_PRIVATE,
     NOTED,
+    NOTHING_DUE,
+    PARENT_NOT_HELD,
     PARENT_UNPUBLISHED,
     PRIVATE,
     PUBLISHED,
@@ -83,7 +87,8 @@ class PageEvents(PoolRecords):
         if page.state is CACHED:
             self._evict(page)
             return RELEASED
-        self._unpublish(page)
+        parent = self._unpublish(page)
+        self._less_busy(parent)
         self._seq += 1
         return NOTED
 
@@ -157,6 +162,8 @@ class PageEvents(PoolRecords):
             return NOT_COMPUTED
         if before is None:
             return PARENT_UNPUBLISHED
+        if parent.state is CACHED:
+            return PARENT_NOT_HELD
         index = account.index
         chain = self._digest(before, tokens)
         if chain in index:
@@ -166,6 +173,7 @@ class PageEvents(PoolRecords):
         index[chain] = page
         page.chain, page.tokens, page.parent = chain, tokens, parent
         parent.children += 1
+        parent.busy += 1
         page.state = SHARED
         self._private -= 1
         self._shared += 1
@@ -187,6 +195,10 @@ class PageEvents(PoolRecords):
             if state is CACHED:
                 if holder.promised <= 0:
                     return NO_PROMISE
+                parent = self._parent(page)
+                if parent.state is CACHED:
+                    return PARENT_NOT_HELD
+                parent.busy += 1
                 holder.promised -= 1
                 self._promised -= 1
                 self._cached -= 1
@@ -220,13 +232,14 @@ class PageEvents(PoolRecords):
 
     def _rest(self, page: Page) -> None:
         """Put a page that nobody holds where it belongs: it drains, its content stays, or it is free."""
-        if page.readers or page.writers:
+        if page.readers or page.writers or page.busy:
             page.state = DRAINING
             self._draining += 1
         elif page.chain is not None:
             page.state = CACHED
             self._cached += 1
             self._cached_list.append(page)
+            self._less_busy(self._parent(page))
         else:
             self._scrub(page)
 
@@ -237,7 +250,18 @@ class PageEvents(PoolRecords):
         self._free += 1
         self._free_list.push(page)
 
-    # --- evict ------------------------------------------------------------------------------------------------------
+    def _less_busy(self, parent: Page) -> None:
+        """A page that follows `parent` is cached or unpublished now."""
+        parent.busy -= 1
+        if not parent.busy and parent.state is DRAINING:
+            self._idle[parent] = None
+
+    def _parent(self, page: Page) -> Page:
+        if page.parent is None:
+            raise AssertionError(f"page {page.number} is in no index")
+        return page.parent
+
+    # --- evict, park ------------------------------------------------------------------------------------------------
 
     def evict(self, page: int) -> PageReply:
         """Take back the content of a page that nobody holds and no published page follows (PAG-8)."""
@@ -258,8 +282,24 @@ class PageEvents(PoolRecords):
         self._scrub(page)
         self._seq += 1
 
-    def _unpublish(self, page: Page) -> None:
-        """Clear index and tag together (PAG-8)."""
+    def park(self, page: int) -> PageReply:
+        """Let a draining page go on if it has nothing to wait for: no step, and no page after it that is in use."""
+        return self._answer("park", None, page, self._park(self._page(page)))
+
+    def _park(self, page: Page) -> Outcome:
+        if page.state is not DRAINING:
+            return SINK_PAGE if page.state is SINK else NOTHING_DUE
+        if page.readers or page.writers:
+            return IN_FLIGHT
+        if page.busy:
+            return IN_USE
+        self._draining -= 1
+        self._rest(page)
+        self._seq += 1
+        return SETTLED
+
+    def _unpublish(self, page: Page) -> Page:
+        """Clear index and tag together (PAG-8); return the page before it."""
         account, parent = page.account, page.parent
         if account is None or parent is None or page.chain is None:
             raise AssertionError(f"page {page.number} is in no index")
@@ -270,15 +310,19 @@ class PageEvents(PoolRecords):
             self._cached_list.push(parent)
         if not account.index:
             self._forget_unused(account)
+        return parent
 
-    def _oldest_leaf(self) -> Page | None:
+    def _oldest_leaf(self) -> Page:
         """Return the least recently held cached page that no published page follows.
 
-        A page with children that comes to the front is unlinked. It is older than all that stay, so it goes back
-        to the front when its last child goes; each unlinking is paid for by one seal.
+        There is one for every promise: what follows a cached page is cached (PAG-1). A page with children that
+        comes to the front is unlinked. It is older than all that stay, so it goes back to the front when its last
+        child goes; each unlinking is paid for by one seal.
         """
         while (page := self._cached_list.first()) is not None and page.children:
             unlink(page)
+        if page is None:
+            raise AssertionError("a promised page is neither free nor evictable")
         return page
 
     # --- touch, settle ----------------------------------------------------------------------------------------------
@@ -323,7 +367,7 @@ class PageEvents(PoolRecords):
                 return SETTLED
         else:
             page.readers -= 1
-        if page.state is DRAINING and not page.readers and not page.writers:
+        if page.state is DRAINING and not page.readers and not page.writers and not page.busy:
             self._draining -= 1
             self._rest(page)
         return SETTLED

@@ -32,6 +32,7 @@ class PoolState:
     accounts: Mapping[PrefixScope, ScopeAccount]
     free_list: Sequence[Page]
     cached_list: Sequence[Page]
+    idle: Sequence[Page]
     counts: PoolCounts
     scope_limit: int
 
@@ -82,6 +83,12 @@ def _children_agree(pool: PoolState) -> bool:
     return all(page.children == followers[id(page)] for page in parents)
 
 
+def _busy_children_agree(pool: PoolState) -> bool:
+    followers = Counter(id(page.parent) for page in _published(pool) if page.state is not P.CACHED)
+    parents = [*pool.pages, *(account.root for account in pool.accounts.values())]
+    return all(page.busy == followers[id(page)] for page in parents)
+
+
 _COUNTED: dict[P, Callable[[PoolCounts], int]] = {
     P.FREE: lambda counts: counts.free,
     P.PRIVATE: lambda counts: counts.private,
@@ -112,6 +119,7 @@ OF_THE_POOL: dict[str, Callable[[PoolState], bool]] = {
     "one_page_for_each_place": _places_are_unique,
     "the_sink_stays": lambda pool: [page.number for page in pool.pages if page.state is P.SINK] == [0],
     "the_parent_counts_its_children": _children_agree,
+    "the_parent_counts_its_busy_children": _busy_children_agree,
 }
 
 OF_THE_LISTS: dict[str, Callable[[PoolState], bool]] = {
@@ -123,6 +131,10 @@ OF_THE_LISTS: dict[str, Callable[[PoolState], bool]] = {
         and len({page.number for page in pool.cached_list}) == len(pool.cached_list)
         and {page.number for page in pool.pages if page.state is P.CACHED and not page.children}
         <= {page.number for page in pool.cached_list}
+    ),
+    "every_idle_page_is_noted": lambda pool: (
+        {page.number for page in pool.pages if page.state is P.DRAINING and not _tickets(page) and not page.busy}
+        <= {page.number for page in pool.idle}
     ),
 }
 
@@ -137,9 +149,7 @@ def _tickets_fit(page: Page) -> bool:
         return False
     if page.state in {P.SINK, P.FREE, P.CACHED}:
         return _tickets(page) == 0
-    if page.state is P.SHARED:
-        return page.writers == 0
-    return page.state is P.PRIVATE or _tickets(page) >= 1
+    return page.state is not P.SHARED or page.writers == 0
 
 
 def _parent_is_published(page: Page) -> bool:
@@ -154,6 +164,9 @@ OF_A_PAGE: dict[str, Callable[[Page], bool]] = {
     "matchable_pages_are_computed": lambda page: (
         page.chain is None
         or (page.state in {P.SHARED, P.CACHED, P.DRAINING} and page.computed and not page.spoiled and page.writers == 0)
+    ),
+    "what_follows_a_cached_page_is_cached": lambda page: (
+        0 <= page.busy <= page.children and (page.state is not P.CACHED or page.busy == 0)
     ),
     "cached_pages_are_matchable": lambda page: page.state is not P.CACHED or page.chain is not None,
     "tag_and_index_agree": lambda page: (

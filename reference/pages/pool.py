@@ -3,12 +3,7 @@
 from kvescrow.reference.pages.batches import PageBatches
 from kvescrow.reference.pages.chain import Tokens, packed, unpacked
 from kvescrow.reference.pages.invariants import PoolState, check
-from kvescrow.reference.pages.outcomes import (
-    CACHED,
-    GRANTED,
-    NO_PROMISE,
-    NOT_FREE,
-)
+from kvescrow.reference.pages.outcomes import CACHED, GRANTED, NO_PROMISE
 from kvescrow.reference.pages.replies import Acquired, PageReply, PoolCounts
 from kvescrow.spec.vocabulary import Decision, PageSnapshot, PoolSnapshot, PrefixScope, UserError
 
@@ -18,6 +13,10 @@ class PagePool(PageBatches):
 
     A holder's pages, in the order in which it got them, hold its sequence from the first token on. So does every
     request that takes its pages by `acquire` and `allocate`.
+
+    A page that nobody holds drains while one that follows it is in use. `acquire`, `release`, `finish` and
+    `retire_scope` park what has nothing to wait for any more. The events `drop`, `settle` and `retire_page` each do
+    what they say and no more: who uses these calls `park`.
     """
 
     # --- requests ---------------------------------------------------------------------------------------------------
@@ -32,6 +31,7 @@ class PagePool(PageBatches):
         prompt = self._prompt(tokens)
         if total_tokens < len(tokens):
             raise UserError(f"total_tokens: {total_tokens} is less than the prompt's {len(tokens)}")
+        self._park_idle()
         hits = self._match(self._accounts.get(scope), prompt)
         revived = sum([page.state is CACHED for page in hits])
         units = self._pages_for(total_tokens) - len(hits) + revived
@@ -41,11 +41,7 @@ class PagePool(PageBatches):
         record = self._holders[holder]
         # Hits come first: from then on they cannot be evicted for the pages that are drawn (PAG-9).
         self._take(record, hits)
-        wanted = self._pages_for(len(tokens)) - len(hits)
-        if len(self._draw(record, wanted)) < wanted:
-            self.release(holder)
-            self.forget(holder)
-            return PageReply(*NOT_FREE, self._seq, None, holder, reply.available, units)
+        self._draw(record, self._pages_for(len(tokens)) - len(hits))
         pages = tuple([page.number for page in record.held])
         return Acquired(pages, len(hits) * self.page_length, record.promised, self._seq)
 
@@ -56,10 +52,8 @@ class PagePool(PageBatches):
             return self._answer("allocate", holder, page, self._allocate(record, self._page(page)))
         if record is None or record.promised <= 0:
             return self._answer("allocate", holder, None, NO_PROMISE)
-        drawn = self._draw(record, 1)
-        if not drawn:
-            return self._answer("allocate", holder, None, NOT_FREE)
-        return PageReply(*GRANTED, self._seq, drawn[0].number, holder)
+        (drawn,) = self._draw(record, 1)
+        return PageReply(*GRANTED, self._seq, drawn.number, holder)
 
     def publish(self, holder: str, tokens: Tokens) -> int:
         """Seal the holder's computed pages from the front, and return how many of its first pages are published.
@@ -76,15 +70,8 @@ class PagePool(PageBatches):
         record = self._holders.get(holder)
         if record is not None:
             self._give_up(record)
+            self._park_idle()
         return self.close(holder)
-
-    def forget(self, holder: str) -> None:
-        """Forget that a closed holder was here.
-
-        Its owner may do so after the ledger has confirmed the stop, since a generation is never used again (IDN-5);
-        until then a late event finds it closed.
-        """
-        self._closed.discard(holder)
 
     def lookup(self, scope: PrefixScope, tokens: Tokens) -> int:
         """Return how many first tokens of a prompt are cached now for `scope`; nothing is pinned (PAG-9)."""
@@ -100,6 +87,7 @@ class PagePool(PageBatches):
             self.retire_page(scope, page.number)
             if parent is not None and not parent.children and parent.number > 0:
                 leaves.append(parent)
+        self._park_idle()
         return PageReply(reply.decision, reply.reason, self._seq, reply.page)
 
     # --- what the pool is -------------------------------------------------------------------------------------------
@@ -146,6 +134,7 @@ class PagePool(PageBatches):
                 accounts=self._accounts,
                 free_list=tuple(self._free_list),
                 cached_list=tuple(self._cached_list),
+                idle=tuple(self._idle),
                 counts=self.counts(),
                 scope_limit=self._scope_limit,
             )

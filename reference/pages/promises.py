@@ -8,8 +8,10 @@ from kvescrow.reference.pages.chain import Digest, chain_digest, root_digest
 from kvescrow.reference.pages.outcomes import (
     CLOSED,
     EXTENDED,
+    FORGOTTEN,
     GRANTED,
     HOLDING,
+    LIVE,
     MALFORMED,
     NEVER_FITS,
     POOL_CAPACITY,
@@ -60,6 +62,8 @@ class PoolRecords:
         self._free_list = PageList()
         self._cached_list = PageList()
         """Least recently held first. A page with children that came to the front waits outside, see `_oldest_leaf`."""
+        self._idle: dict[Page, None] = {}
+        """Every page that drains though it has nothing to wait for any more; others may be among them."""
         for page in self._pages[1:]:
             self._free_list.append(page)
         self._seq = 0
@@ -88,6 +92,14 @@ class PoolRecords:
     def close(self, holder: str) -> PageReply:
         """Give back what the holder did not draw; it must hold no page any more (LIF-4)."""
         return self._answer("close", holder, None, self._close(holder))
+
+    def forget(self, holder: str) -> PageReply:
+        """Forget that a closed holder was here, so that its name may be used anew.
+
+        Its owner may do so after the ledger has confirmed the stop, since nothing late can come then (IDN-5); until
+        then a late event finds it closed.
+        """
+        return self._answer("forget", holder, None, self._forget(holder))
 
     def _available(self) -> int:
         return self._free + self._cached - self._promised
@@ -139,6 +151,15 @@ class PoolRecords:
         self._forget_unused(record.account)
         self._seq += 1
         return RELEASED
+
+    def _forget(self, holder: str) -> Outcome:
+        if holder in self._holders:
+            return LIVE
+        if holder not in self._closed:
+            return UNKNOWN_KEY
+        self._closed.remove(holder)
+        self._seq += 1
+        return FORGOTTEN
 
     # --- scopes' accounts -------------------------------------------------------------------------------------------
 

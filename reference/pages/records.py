@@ -29,6 +29,8 @@ class Page:
     parent: "Page | None" = None
     children: int = 0
     """Published pages that follow it."""
+    busy: int = 0
+    """Those of its children that are not cached; while there are any, it could not be evicted (PAG-1, PAG-8)."""
     before: "Page" = Factory(lambda self: self, takes_self=True)
     after: "Page" = Factory(lambda self: self, takes_self=True)
     """Neighbours in the list that it is linked into; itself where it is in none."""

@@ -45,6 +45,16 @@ class NaivePool:
     def children(self, page: dict) -> int:
         return sum(other["chain"][:-1] == page["chain"] for other in self.published(page["scope"]))
 
+    def busy(self, page: dict) -> bool:
+        """Whether a page that follows it is not cached."""
+        if page["chain"] is None:
+            return False
+        others = self.published(page["scope"])
+        return any(o["chain"][:-1] == page["chain"] and o["state"] is not P.CACHED for o in others)
+
+    def parent_is_cached(self, chain: tuple, scope: PrefixScope) -> bool:
+        return any(o["chain"] == chain[:-1] and o["state"] is P.CACHED for o in self.published(scope))
+
     def wipe(self, page: dict) -> None:
         page.update(self.blank(1) | {"generation": page["generation"]})
 
@@ -85,6 +95,14 @@ class NaivePool:
         self.closed.add(holder)
         return yes(D.RELEASED)
 
+    def forget(self, holder: str) -> Answer:
+        if holder in self.admitted:
+            return no(R.LIVE)
+        if holder not in self.closed:
+            return no(R.UNKNOWN_KEY)
+        self.closed.remove(holder)
+        return yes(D.FORGOTTEN)
+
     def allocate(self, holder: str, number: int) -> Answer:
         page = self.pages[number]
         if page["state"] is P.SINK:
@@ -121,6 +139,8 @@ class NaivePool:
             return no(R.NOT_COMPUTED)
         if chain is None:
             return no(R.PARENT_UNPUBLISHED)
+        if self.parent_is_cached(chain, page["scope"]):
+            return no(R.PARENT_NOT_HELD)
         others = self.published(page["scope"])
         if any(other["chain"] == chain for other in others):
             return no(R.DUPLICATE)
@@ -143,13 +163,15 @@ class NaivePool:
         if page["state"] is P.CACHED:
             if own["promised"] <= 0:
                 return no(R.NO_PROMISE)
+            if self.parent_is_cached(chain, own["scope"]):
+                return no(R.PARENT_NOT_HELD)
             own["promised"] -= 1
         page["state"] = P.SHARED
         page["holders"].add(holder)
         return yes(D.GRANTED)
 
     def settle_down(self, page: dict) -> None:
-        if page["readers"] + page["writers"]:
+        if page["readers"] + page["writers"] or self.busy(page):
             page["state"] = P.DRAINING
         elif page["chain"] is not None:
             page["state"] = P.CACHED
@@ -204,6 +226,19 @@ class NaivePool:
             page["computed"] |= ok and filled
         if page["state"] is P.DRAINING:
             self.settle_down(page)
+        return yes(D.SETTLED)
+
+    def park(self, number: int) -> Answer:
+        page = self.pages[number]
+        if page["state"] is P.SINK:
+            return no(R.SINK_PAGE)
+        if page["state"] is not P.DRAINING:
+            return yes(D.NOTHING_DUE)
+        if page["readers"] + page["writers"]:
+            return no(R.IN_FLIGHT)
+        if self.busy(page):
+            return no(R.IN_USE)
+        self.settle_down(page)
         return yes(D.SETTLED)
 
     def retire_page(self, scope: PrefixScope, number: int) -> Answer:

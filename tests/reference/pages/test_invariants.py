@@ -78,6 +78,14 @@ def follow_another_scope(pool: PagePool) -> None:
     pool._pages[2].parent, root.children, pool._pages[1].children = root, 1, 0
 
 
+def follow_a_cached_page(pool: PagePool) -> None:
+    """The shared page 3 follows page 1, which is cached; every count says so."""
+    first, shared = pool._pages[1], pool._pages[3]
+    root, shared.parent = shared.parent, first
+    root.children, root.busy = root.children - 1, root.busy - 1
+    first.children, first.busy = first.children + 1, first.busy + 1
+
+
 def lose_tag(pool: PagePool) -> None:
     pool._pages[2].chain, pool._pages[2].parent, pool._pages[1].children = None, None, 0
 
@@ -103,15 +111,17 @@ PLANTS: list[tuple[str, Callable[[PagePool], None]]] = [
     ("one_page_for_each_place", second_place),
     ("the_sink_stays", set_page(0, number=9)),
     ("the_parent_counts_its_children", set_page(1, children=2)),
+    ("the_parent_counts_its_busy_children", set_page(1, busy=1)),
     ("the_free_list_is_complete", lambda pool: unlink(pool._pages[6])),
     ("every_cached_leaf_is_listed", lambda pool: unlink(pool._pages[2])),
+    ("every_idle_page_is_noted", set_page(5, readers=0)),
     ("holding_fits_the_state", hold_twice),
-    ("tickets_fit_the_state", set_page(5, readers=0)),
     ("tickets_fit_the_state", set_page(3, writers=1)),
     ("tickets_fit_the_state", set_page(1, readers=1)),
     ("tickets_fit_the_state", set_page(4, readers=-1)),
     ("matchable_pages_are_computed", set_page(3, spoiled=True)),
     ("matchable_pages_are_computed", set_page(2, computed=False)),
+    ("what_follows_a_cached_page_is_cached", follow_a_cached_page),
     ("tag_and_index_agree", lambda pool: pool._accounts[SCOPE].index.pop(pool._pages[3].chain)),
     ("cached_pages_are_matchable", lose_tag),
     ("free_pages_are_blank", set_page(6, computed=True)),

@@ -45,7 +45,8 @@ def test_a_release_gives_back_all_and_a_second_one_nothing() -> None:
     assert (pool.counts().free, pool.counts().promised) == (3, 0)
     assert pool.release("a#1").decision is Decision.RECORDED
     assert pool.acquire("a#1", SCOPE, [1], 1).reason is Reason.CLOSED
-    pool.forget("a#1")
+    assert pool.forget("a#1").decision is Decision.FORGOTTEN
+    assert pool.forget("a#1").reason is Reason.UNKNOWN_KEY
     assert pool.release("a#1").reason is Reason.UNKNOWN_KEY
 
 
@@ -67,15 +68,20 @@ def test_the_least_recently_held_chain_goes_first_from_its_end() -> None:
 
 
 def test_a_page_that_becomes_a_leaf_late_is_still_evicted() -> None:
-    pool = PagePool(4, 2)
-    acquire(pool, "a#1", [1, 2, 3, 4])
-    compute(pool, "a#1", [1, 2, 3, 4])
-    first, second = pool.pages_of("a#1")
-    pool.drop("a#1", first)
-    pool.drop("a#1", second)
+    """The pages of a chain are dropped from its front, so each drains until those after it are cached."""
+    pool = PagePool(5, 2)
+    acquire(pool, "a#1", [1, 2, 3, 4, 5, 6])
+    compute(pool, "a#1", [1, 2, 3, 4, 5, 6])
+    first, second, third = pool.pages_of("a#1")
+    for page in (first, second, third):
+        assert pool.park(page).decision is Decision.NOTHING_DUE
+        pool.drop("a#1", page)
+    assert (pool.counts().draining, pool.counts().cached) == (2, 1)
+    assert pool.park(first).reason is Reason.IN_USE
     acquire(pool, "b#1", [9, 9, 9])
-    assert pool.snapshot().pages[first].state is PageState.CACHED
-    acquire(pool, "c#1", [8])
+    assert (pool.counts().draining, pool.counts().cached) == (0, 2)
+    assert pool.snapshot().pages[third].state is PageState.PRIVATE
+    acquire(pool, "c#1", [8, 8, 8])
     assert pool.counts().cached == 0
     pool.check()
 
@@ -146,23 +152,78 @@ def test_pages_of_a_duplicate_stay_private_and_go_back() -> None:
     assert (pool.counts().cached, pool.counts().free) == (2, 5)
 
 
-def test_an_admission_whose_pages_cannot_be_evicted_leaves_no_claim() -> None:
-    """A cached page stays while another holder keeps a page after it; the failed request gives back what it took."""
-    pool = PagePool(4, 2)
+def chain_of_two_holders(pool: PagePool) -> tuple[int, int]:
+    """The page of "a#1" is the first of a chain, that of "b#1" the second."""
     acquire(pool, "a#1", [1, 2])
     compute(pool, "a#1", [1, 2])
     (first,) = pool.pages_of("a#1")
-    second = acquire(pool, "b#1", [3, 4]).pages[0]
+    (second,) = acquire(pool, "b#1", [3, 4]).pages
     pool.touch("b#1", second, True)
     pool.settle(second, True, True, True)
     assert pool.seal("b#1", second, [3, 4], first).decision is Decision.PUBLISHED
+    return first, second
+
+
+def test_a_page_whose_follower_is_held_is_not_promised_to_anyone() -> None:
+    pool = PagePool(4, 2)
+    first, second = chain_of_two_holders(pool)
     pool.release("a#1")
+    assert pool.snapshot().pages[first].state is PageState.DRAINING
     reply = pool.acquire("c#1", SCOPE, [9, 9, 9], 4)
-    assert isinstance(reply, PageReply) and reply.reason is Reason.NOT_FREE
-    assert (pool.counts().promised, pool.pages_of("c#1")) == (0, ())
-    assert pool.allocate("b#1").reason is Reason.NO_PROMISE
+    assert isinstance(reply, PageReply) and reply.reason is Reason.POOL_CAPACITY
+    assert acquire(pool, "c#1", [9, 9]).pages == (3,)
+    pool.release("c#1")
     pool.release("b#1")
-    acquire(pool, "c#1", [9, 9, 9], 6)
+    assert pool.snapshot().pages[first].state is pool.snapshot().pages[second].state is PageState.CACHED
+    acquire(pool, "d#1", [9, 9, 9], 6)
+    pool.check()
+
+
+def test_whoever_follows_a_cached_page_holds_it_first() -> None:
+    pool = PagePool(5, 2)
+    first, second = chain_of_two_holders(pool)
+    pool.release("b#1")
+    pool.release("a#1")
+    (third,) = acquire(pool, "c#1", [5, 6], total=6).pages
+    pool.touch("c#1", third, True)
+    pool.settle(third, True, True, True)
+    assert pool.seal("c#1", third, [5, 6], first).reason is Reason.PARENT_NOT_HELD
+    assert pool.share("c#1", second, [3, 4], pool.chain(first)).reason is Reason.PARENT_NOT_HELD
+    assert pool.share("c#1", first, [1, 2], None).decision is Decision.GRANTED
+    assert pool.share("c#1", second, [3, 4], pool.chain(first)).decision is Decision.GRANTED
+    assert pool.seal("c#1", third, [5, 6], second).decision is Decision.PUBLISHED
+    pool.check()
+
+
+def test_a_page_waits_for_its_step_and_for_what_follows_it_in_either_order() -> None:
+    for step_ends_first in (True, False):
+        events: list[PageEvent] = []
+        pool = PagePool(4, 2, recorder=events.append)
+        first, _ = chain_of_two_holders(pool)
+        step = [PageUse("a#1", reads=(first,))]
+        pool.launch(step)
+        pool.release("a#1")
+        assert pool.park(first).reason is Reason.IN_FLIGHT
+        for ends in (step_ends_first, not step_ends_first):
+            assert pool.snapshot().pages[first].state is PageState.DRAINING
+            if ends:
+                pool.finish(step, ok=True)
+            else:
+                pool.release("b#1")
+        assert (pool.counts().cached, pool.counts().draining) == (2, 0)
+        parked = [event for event in events if event.name == "park" and event.decision is Decision.SETTLED]
+        assert len(parked) == step_ends_first
+        pool.check()
+
+
+def test_retirement_frees_a_page_that_waited_for_another() -> None:
+    pool = PagePool(4, 2)
+    first, _ = chain_of_two_holders(pool)
+    pool.release("a#1")
+    pool.retire_scope(SCOPE)
+    assert pool.snapshot().pages[first].state is PageState.FREE
+    pool.release("b#1")
+    assert pool.counts().free == 3
     pool.check()
 
 
@@ -206,6 +267,8 @@ def busy_run(pool: PagePool, seed: int) -> None:
         for holder in [name for name in live if chance.random() < 0.3]:
             pool.release(holder)
             del live[holder]
+            if chance.random() < 0.5:
+                pool.forget(holder)
         if chance.random() < 0.03:
             pool.retire_scope(scope)
             scope = evolve(scope, weight_epoch=number)
@@ -236,7 +299,9 @@ def test_batches_do_what_their_events_do_one_by_one() -> None:
         ("touch", Decision.REFUSED),
         ("settle", Decision.SETTLED),
         ("retire_scope", Decision.RELEASED),
+        ("park", Decision.SETTLED),
         ("close", Decision.RELEASED),
+        ("forget", Decision.FORGOTTEN),
     }
 
 
@@ -276,14 +341,14 @@ def repeat(pool: PagePool, event: PageEvent) -> None:
             reply = pool.settle(page, values["write"], values["ok"], values["filled"])
         case "retire_scope":
             reply = pool.retire_page(values["scope"], page)
-        case "evict":
-            reply = pool.evict(page)
+        case "evict" | "park":
+            reply = getattr(pool, event.name)(page)
         case "allocate":
             reply = pool.allocate(holder, event.page)
         case "drop":
             reply = pool.drop(holder, page)
-        case "close":
-            reply = pool.close(holder)
+        case "close" | "forget":
+            reply = getattr(pool, event.name)(holder)
         case _:
             raise AssertionError(event)
     assert (reply.decision, reply.reason, reply.seq) == (event.decision, event.reason, event.seq), event
