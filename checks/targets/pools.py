@@ -25,6 +25,10 @@ class ReferencePool:
         """Return what was not drawn."""
         return _facts(self._pool.close(holder))
 
+    def forget(self, holder: str) -> PageFacts:
+        """Forget a closed holder."""
+        return _facts(self._pool.forget(holder))
+
     def allocate(self, holder: str, page: int) -> PageFacts:
         """Draw one page."""
         return _facts(self._pool.allocate(holder, page))
@@ -53,6 +57,10 @@ class ReferencePool:
     def settle(self, page: int, *, write: bool, ok: bool, filled: bool) -> PageFacts:
         """End such a step."""
         return _facts(self._pool.settle(page, write=write, ok=ok, filled=filled))
+
+    def park(self, page: int) -> PageFacts:
+        """Park a page that has nothing to wait for any more."""
+        return _facts(self._pool.park(page))
 
     def retire_page(self, page: int, scope: PrefixScope) -> PageFacts:
         """Retire a scope on one page."""

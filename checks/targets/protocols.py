@@ -163,6 +163,9 @@ class PageTarget(Protocol):
     def close(self, holder: str) -> PageFacts:
         """Return the units that were not drawn."""
 
+    def forget(self, holder: str) -> PageFacts:
+        """Forget that a closed holder was here, so that its name may be used anew."""
+
     def allocate(self, holder: str, page: int) -> PageFacts:
         """Draw the free page `page` for `holder`."""
 
@@ -183,6 +186,9 @@ class PageTarget(Protocol):
 
     def settle(self, page: int, *, write: bool, ok: bool, filled: bool) -> PageFacts:
         """End such a step; `filled`: it wrote the last slot."""
+
+    def park(self, page: int) -> PageFacts:
+        """Look whether the draining `page` has still to wait."""
 
     def retire_page(self, page: int, scope: PrefixScope) -> PageFacts:
         """Apply the retirement of `scope` to one page; the sink stands for the scope itself."""
