@@ -184,9 +184,10 @@ class PageWorld:
     def retire_page(self, page: int, scope: PrefixScope) -> Outcome:
         """Apply the retirement of `scope` to one page; the sink stands for the scope itself.
 
-        A page of another scope is judged by its own, which is what the table sees.
+        A page of another scope is judged by its own, which is what the table sees; a free page has none.
         """
-        return self._apply_page("retire_scope", page, None, {}, scope=scope if page == SINK else None)
+        own = self.pages[page]["scope"]
+        return self._apply_page("retire_scope", page, None, {}, scope=None if isinstance(own, PrefixScope) else scope)
 
     def _is_idle(self, page: int) -> bool:
         """Return whether `page` drains although nothing touches it and nothing that follows it is in use."""
