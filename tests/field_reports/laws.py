@@ -15,10 +15,22 @@ from kvescrow.spec.vocabulary import (
 def broken_page_laws(pool: PoolSnapshot) -> list[str]:
     """Return the laws of PAG that the pool breaks, each with the page that it breaks them for."""
     broken = [f"{law} of page {number}" for number, page in enumerate(pool.pages) for law in _of_page(number, page)]
+    broken += [
+        f"draining pages wait for something of page {number}"
+        for number, page in enumerate(pool.pages)
+        if page.state is PageState.DRAINING and not _waits(page, pool)
+    ]
     reachable = sum(page.state in (PageState.FREE, PageState.CACHED) for page in pool.pages)
     if sum(pool.promised.values()) > reachable:
         broken.append("promises can be kept")
     return broken
+
+
+def _waits(page: PageSnapshot, pool: PoolSnapshot) -> bool:
+    """Return whether a step may touch `page`, or another published page of its scope, which may follow it, is in use."""
+    in_use = (PageState.SHARED, PageState.DRAINING)
+    followers = [p for p in pool.pages if p is not page and p.scope == page.scope and p.tokens and p.state in in_use]
+    return page.readers + page.writers > 0 or bool(page.tokens and followers)
 
 
 def _of_page(number: int, page: PageSnapshot) -> list[str]:
@@ -30,7 +42,6 @@ def _of_page(number: int, page: PageSnapshot) -> list[str]:
         ),
         "nothing free or cached is in flight": tickets == 0
         or state in (PageState.PRIVATE, PageState.SHARED, PageState.DRAINING),
-        "draining pages are in flight": state is not PageState.DRAINING or tickets > 0,
         "shared pages have no writer": state is not PageState.SHARED or page.writers == 0,
         "counts are not negative": min(page.readers, page.writers) >= 0,
         "only published pages carry tokens": not page.tokens

@@ -98,6 +98,9 @@ class ReferencePages(Pages):
     def _settle(self, page: int, write: bool, ok: bool, filled: bool) -> Answer:
         return _answer(self.pool.settle(page, write, ok, filled))
 
+    def _park(self, page: int) -> Answer:
+        return _answer(self.pool.park(page))
+
     def _retire(self, page: int, scope: PrefixScope) -> Answer:
         return _answer(self.pool.close_scope(scope) if page == SINK else self.pool.retire_page(scope, page))
 

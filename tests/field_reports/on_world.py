@@ -78,6 +78,9 @@ class WorldPages(Pages):
     def _settle(self, page: int, write: bool, ok: bool, filled: bool) -> Answer:
         return _answer(self.world.settle(page, write=write, ok=ok, filled=filled))
 
+    def _park(self, page: int) -> Answer:
+        return _answer(self.world.park(page))
+
     def _retire(self, page: int, scope: PrefixScope) -> Answer:
         return _answer(self.world.retire_page(page, scope))
 

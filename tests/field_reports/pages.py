@@ -90,6 +90,8 @@ class Pages(ABC):
     @abstractmethod
     def _settle(self, page: int, write: bool, ok: bool, filled: bool) -> Answer: ...
     @abstractmethod
+    def _park(self, page: int) -> Answer: ...
+    @abstractmethod
     def _retire(self, page: int, scope: PrefixScope) -> Answer: ...
 
     # --- events -----------------------------------------------------------------------------------------------------
@@ -174,13 +176,21 @@ class Pages(ABC):
         return self.step(lambda: self._share(holder, page, path, last))
 
     def step(self, act: Callable[[], Answer]) -> Answer:
-        """Do one event, and assert what holds of every event."""
+        """Do one event and what the pool does by itself after it, and assert what holds of every event."""
         before = self.snapshot()
         answer = act()
-        after = self.snapshot()
-        assert not answer.decision.changes_nothing or before == after, f"{answer} changed something"
-        assert (broken_page_laws(after), self.broken()) == ([], [])
+        assert not answer.decision.changes_nothing or before == self.snapshot(), f"{answer} changed something"
+        self._park_idle()
+        assert (broken_page_laws(self.snapshot()), self.broken()) == ([], [])
         return answer
+
+    def _park_idle(self) -> None:
+        """Park what drains and has nothing to wait for any more, and so on up its chain."""
+        pages = self.snapshot().pages
+        draining = [number for number, page in enumerate(pages) if page.state is PageState.DRAINING]
+        for _ in draining:
+            if SETTLED not in [self._park(page) for page in draining]:
+                break
 
     # --- what is seen -----------------------------------------------------------------------------------------------
 

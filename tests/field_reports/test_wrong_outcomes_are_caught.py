@@ -334,7 +334,7 @@ def page(state: PageState, *, holders: int = 0, readers: int = 0, writers: int =
         (page(PageState.SINK), "the sink is page 0 alone of page 1"),
         (page(PageState.PRIVATE, holders=2), "holders fit the state of page 1"),
         (page(PageState.CACHED, readers=1, tokens=1), "nothing free or cached is in flight of page 1"),
-        (page(PageState.DRAINING), "draining pages are in flight of page 1"),
+        (page(PageState.DRAINING, tokens=1), "draining pages wait for something of page 1"),
         (page(PageState.SHARED, holders=1, writers=1, tokens=1), "shared pages have no writer of page 1"),
         (page(PageState.SHARED, holders=1, readers=-1, tokens=1), "counts are not negative of page 1"),
         (page(PageState.PRIVATE, holders=1, tokens=1), "only published pages carry tokens of page 1"),
@@ -344,6 +344,18 @@ def page(state: PageState, *, holders: int = 0, readers: int = 0, writers: int =
 )
 def test_a_broken_law_of_a_page_is_named(broken: PageSnapshot, law: str) -> None:
     assert broken_page_laws(PoolSnapshot((page(PageState.SINK), broken), {})) == [law]
+
+
+def test_a_page_may_wait_for_a_published_one_of_its_scope_that_is_in_use() -> None:
+    waiting, law = page(PageState.DRAINING, tokens=1), "draining pages wait for something of page 1"
+    for other, broken in (
+        (page(PageState.SHARED, holders=1, tokens=1), []),
+        (page(PageState.DRAINING, readers=1, tokens=1), []),
+        (page(PageState.DRAINING, readers=1), [law]),
+        (page(PageState.CACHED, tokens=1), [law]),
+        (evolve(page(PageState.SHARED, holders=1, tokens=1), scope=PrefixScope("another")), [law]),
+    ):
+        assert broken_page_laws(PoolSnapshot((page(PageState.SINK), waiting, other), {})) == broken
 
 
 def test_a_promise_that_cannot_be_kept_is_named() -> None:
