@@ -1,7 +1,7 @@
 """Records, accounts and journal entries as rows, and back: the same for every store that keeps them."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import Enum
 from typing import Any, get_args
 
@@ -26,6 +26,14 @@ _EVENTS: Mapping[str, type] = {event.__name__: event for event in get_args(Ledge
 
 LARGEST = 2**62 - 1
 """Largest integer in an event: the sum of two still fits the signed 64 bits of a store."""
+
+KEPT_STATES = tuple(state for state in ReservationState if state is not ReservationState.ABSENT)
+
+
+def listed(states: Collection[ReservationState]) -> str:
+    """Return `states` as a list of SQL string literals, in the order of the vocabulary."""
+    return ", ".join(f"'{state.value}'" for state in ReservationState if state in states)
+
 
 RESERVATION_COLUMNS = (
     "tenant",
@@ -149,6 +157,13 @@ def check_storable(event: LedgerEvent) -> None:
             raise UserError(f"{type(event).__name__}.{name} is beyond 2**62: use a smaller number")
         if isinstance(value, str) and not _is_text(value):
             raise UserError(f"{type(event).__name__}.{name} holds a lone surrogate: give valid Unicode text")
+
+
+def check_no_zeros(event: LedgerEvent, store: str) -> None:
+    """Raise `UserError` where a text of `event` holds the character NUL, which `store` cannot keep."""
+    for name, value in _leaves(asdict(event)):
+        if isinstance(value, str) and "\0" in value:
+            raise UserError(f"{type(event).__name__}.{name} holds a NUL, which {store} cannot keep: leave it out")
 
 
 def _leaves(values: Mapping[str, Any]) -> list[tuple[str, Any]]:

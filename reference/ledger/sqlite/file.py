@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from kvescrow.reference.ledger import rows
 from kvescrow.reference.ledger.books import Books, account_of
 from kvescrow.reference.ledger.port import JournalEntry, LedgerConfig, StorageError, StorageFull, key_of
-from kvescrow.reference.ledger import rows
 from kvescrow.reference.ledger.sqlite.schema import APPLICATION_ID, SCHEMA, VERSION
 from kvescrow.reference.receipts import Keyring
 from kvescrow.spec.vocabulary import Key

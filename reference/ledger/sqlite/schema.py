@@ -1,5 +1,6 @@
 """The tables of a ledger file. The checks repeat what the decisions keep, so that no fault can be stored unseen."""
 
+from kvescrow.reference.ledger.rows import KEPT_STATES, listed
 from kvescrow.spec.vocabulary import OWNED_STATES, ReservationState
 
 APPLICATION_ID = 0x6B766573
@@ -7,12 +8,6 @@ APPLICATION_ID = 0x6B766573
 VERSION = 1
 """Version of the schema; a file of another version is refused, never guessed at."""
 
-
-def _among(states: "frozenset[ReservationState] | tuple[ReservationState, ...]") -> str:
-    return ", ".join(f"'{state.value}'" for state in ReservationState if state in states)
-
-
-KEPT_STATES = tuple(state for state in ReservationState if state is not ReservationState.ABSENT)
 
 SCHEMA = (
     """
@@ -45,7 +40,7 @@ SCHEMA = (
     CREATE TABLE reservation (
         tenant TEXT NOT NULL REFERENCES tenant (name),
         request TEXT NOT NULL,
-        state TEXT NOT NULL CHECK (state IN ({_among(KEPT_STATES)})),
+        state TEXT NOT NULL CHECK (state IN ({listed(KEPT_STATES)})),
         amount INTEGER NOT NULL CHECK (amount >= 1),
         digest TEXT NOT NULL,
         deadline INTEGER NOT NULL,
@@ -63,7 +58,7 @@ SCHEMA = (
         PRIMARY KEY (tenant, request),
         CHECK (used <= bound + overrun),
         CHECK ((state = '{ReservationState.QUEUED.value}') = (place > 0)),
-        CHECK (state NOT IN ({_among(OWNED_STATES)}) OR (owner IS NOT NULL AND generation >= 1))
+        CHECK (state NOT IN ({listed(OWNED_STATES)}) OR (owner IS NOT NULL AND generation >= 1))
     ) STRICT, WITHOUT ROWID
     """,
     "CREATE UNIQUE INDEX reservation_generation ON reservation (generation) WHERE generation > 0",

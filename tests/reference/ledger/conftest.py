@@ -1,14 +1,20 @@
-"""Ledgers for the tests: both stores behind one fixture, and the words that scenarios are told in."""
+"""Ledgers for the tests: every store behind one fixture, and the words that scenarios are told in.
+
+The servers are real and start once a session, in memory; each ledger has a schema or a name of its own there.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kvescrow.checks.targets.servers import PostgresServer
 from kvescrow.reference.ledger import Ledger, LedgerConfig, MemoryLedger, SqliteLedger, TenantConfig
+from kvescrow.reference.ledger.postgres import PostgresLedger
 from kvescrow.reference.receipts import Keyring
 from kvescrow.spec.vocabulary import Finish, Key, Receipt, StopOutcome
 
@@ -23,18 +29,38 @@ def keyring() -> Keyring:
     return Keyring({"first": b"a key of thirty-two random bytes"}, "first")
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    server = PostgresServer()
+    yield server
+    server.close()
+
+
+NUMBERS = count()
+
+
+@pytest.fixture
+def schema() -> str:
+    """Name a schema that no other test uses."""
+    return f"ledger_{next(NUMBERS)}"
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 def open_ledger(request: pytest.FixtureRequest, tmp_path: Path, keyring: Keyring) -> Iterator[Open]:
     """Open a ledger of the store under test; each call opens another one, and all are closed at the end."""
     opened: list[Ledger] = []
 
     def open_one(config: LedgerConfig, **options: Any) -> Ledger:
-        options = {"keyring": keyring, **options}
+        options = {"keyring": keyring, "clock": None, **options}
         ledger: Ledger
-        if request.param == "memory":
-            ledger = MemoryLedger(config, **options)
-        else:
-            ledger = SqliteLedger(tmp_path / f"{len(opened)}.ledger", config, **options)
+        match request.param:
+            case "memory":
+                ledger = MemoryLedger(config, **options)
+            case "sqlite":
+                ledger = SqliteLedger(tmp_path / f"{len(opened)}.ledger", config, **options)
+            case _:
+                server: PostgresServer = request.getfixturevalue("postgres")
+                ledger = PostgresLedger(server.url, config, schema=f"ledger_{next(NUMBERS)}", **options)
         opened.append(ledger)
         return ledger
 

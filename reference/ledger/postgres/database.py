@@ -1,0 +1,464 @@
+"""One connection to a ledger in PostgreSQL: opened and upgraded, locked and loaded, written one group at a time.
+
+The locks have one order everywhere: accounts of tenants by name, the pool's row last. Whoever changes anything holds
+the pool's row from before it reads until its commit, so commit numbers are gap-free and in the order of commits, and
+what is read after that lock, in a later statement of READ COMMITTED, is what every earlier writer left.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import conninfo, errors
+
+from kvescrow.reference.ledger import rows
+from kvescrow.reference.ledger.books import Books, account_of
+from kvescrow.reference.ledger.port import JournalEntry, LedgerConfig, StorageError, StorageFull, key_of
+from kvescrow.reference.ledger.postgres.schema import MIGRATIONS, VERSION
+from kvescrow.reference.ledger.postgres.statements import (
+    POOL_COLUMNS,
+    RESERVATION_COLUMNS,
+    quoted,
+    statements,
+)
+from kvescrow.reference.ledger.records import PoolAccount, Reservation
+from kvescrow.reference.ledger.recovery import Mark, Witness, went_back
+from kvescrow.reference.receipts import Keyring
+from kvescrow.spec.vocabulary import TERMINAL_STATES, Forget, Key, LedgerEvent, Sweep, UserError
+
+T = TypeVar("T")
+Row = tuple[Any, ...]
+
+LONGEST_HOLD = 5_000
+"""Milliseconds after which the server ends a session that stands still in a transaction.
+
+A stopped gateway must not hold the pool's row for ever; it finds its connection gone, and nothing of it applied.
+"""
+LONGEST_LOCK_WAIT = 15_000
+"""Milliseconds that a group waits for the pool's row: longer than one stopped gateway can hold it."""
+
+
+_NOTICE_SOON: dict[str, Any] = {
+    "connect_timeout": 5,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+}
+"""Connection options, unless the address has others: a server that is gone is noticed within about ten seconds."""
+
+
+class ConnectionLost(StorageError):
+    """The connection broke. What was being committed may have been."""
+
+
+class Database:
+    """The open connection. Its methods may be called from one thread at a time.
+
+    They raise `ConnectionLost` where the connection broke, and `StorageError` where PostgreSQL cannot do what is
+    asked; then the transaction was rolled back.
+    """
+
+    def __init__(
+        self, url: str, schema: str, config: LedgerConfig, keyring: Keyring | None, witness: Witness, writer: str
+    ) -> None:
+        """Remember how to connect; `writer` names this gateway's incarnation in the journal."""
+        self._url = url
+        self._schema = schema
+        self._config = config
+        self._keyring = keyring
+        self._witness = witness
+        self._writer = writer
+        self._sql = statements(schema)
+        self._connection: psycopg.Connection[Row] | None = None
+
+    # --- opening ------------------------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """What messages call the ledger; the address is left out, since it may hold a password."""
+        return f"PostgreSQL schema {self._schema!r}"
+
+    def open(self) -> None:
+        """Connect, make or upgrade the tables, take the configuration, and compare all counters with their sums."""
+        self.connect()
+        with self._guarded():
+            self._migrate()
+            self._adopt_config()
+            books = self.read()
+            last = self._one(self._sql.last_change)[0]
+        found = books.discrepancies()
+        if books.pool.seq != last:
+            found.append(f"pool.seq is {books.pool.seq}, but the journal ends at {last}")
+        if found:
+            raise self._damaged("; ".join(found))
+
+    def connect(self) -> None:
+        """Connect anew, and see whether the store has gone back behind what this gateway saw."""
+        self.close()
+        try:
+            options = {**_NOTICE_SOON, **conninfo.conninfo_to_dict(self._url)}
+            connection = psycopg.connect(conninfo.make_conninfo("", **options), autocommit=True)
+        except psycopg.Error as error:
+            raise ConnectionLost(f"{self.name}: {_first_line(error)}: check the address and that it runs") from error
+        self._connection = connection
+        with self._guarded():
+            connection.execute(f"SET idle_in_transaction_session_timeout = {LONGEST_HOLD}")
+            connection.execute(f"SET lock_timeout = {LONGEST_LOCK_WAIT}")
+            self._check_durable()
+            if self._version() == VERSION:
+                self._compare_history()
+
+    def _check_durable(self) -> None:
+        if self._one("SHOW fsync")[0] != "on":
+            raise UserError(
+                f"{self.name}: fsync is off, so the server may lose what it confirmed: set fsync = on and restart it"
+            )
+        if self._one("SHOW synchronous_commit")[0] in ("off", "local"):
+            self._execute("SET synchronous_commit = on")
+        if self._one("SHOW transaction_read_only")[0] == "on":
+            raise StorageError(f"{self.name}: the server only reads: name the primary, not a standby")
+
+    def _version(self) -> int:
+        known = self._one("SELECT to_regclass(%s) IS NOT NULL", (f"{quoted(self._schema)}.migration",))[0]
+        if not known:
+            return 0
+        version: int = self._one(f"SELECT coalesce(max(version), 0) FROM {quoted(self._schema)}.migration")[0]
+        return version
+
+    def _migrate(self) -> None:
+        """Bring the tables to this program's version, once however many gateways start together."""
+        if self._version() == VERSION:
+            return
+        s = quoted(self._schema)
+        with self._transaction():
+            self._execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"kvescrow {self._schema}",))
+            version = self._version()
+            if version > VERSION:
+                raise StorageError(
+                    f"{self.name}: its tables have version {version}, this program knows versions up to {VERSION}: "
+                    "use the newer program"
+                )
+            self._execute(f"CREATE SCHEMA IF NOT EXISTS {s}")
+            self._execute(
+                f"CREATE TABLE IF NOT EXISTS {s}.migration "
+                "(version integer PRIMARY KEY, applied timestamptz NOT NULL DEFAULT now())"
+            )
+            for number, migration in enumerate(MIGRATIONS[version:], start=version + 1):
+                for statement in migration:
+                    self._execute(statement.format(s=s))
+                self._execute(f"INSERT INTO {s}.migration (version) VALUES (%s)", (number,))
+            if version == 0:
+                self._create_pool()
+
+    def _create_pool(self) -> None:
+        pool = Books.opened(self._config, self._keyring).pool
+        self._execute(
+            f"INSERT INTO {quoted(self._schema)}.pool ({', '.join(rows.POOL_COLUMNS)}) "
+            f"VALUES ({', '.join('%s' for _ in rows.POOL_COLUMNS)})",
+            rows.pool_row(self._config.pool, pool),
+        )
+
+    def _adopt_config(self) -> None:
+        """Take new tenants, queue limits and the retention from the configuration; other limits stay as recorded."""
+        wanted = {name: tenant.queue_limit for name, tenant in self._config.tenants.items()}
+        with self._transaction():
+            for name in sorted(wanted):
+                self._execute(self._sql.add_tenant, rows.tenant_row(name, account_of(self._config.tenants[name])))
+            accounts = dict(map(rows.tenant_of, self._all(self._sql.lock_tenants, (list(wanted),))))
+            name, pool, _, _ = self._pool_of(self._one(self._sql.lock_pool_alone))
+            if name != self._config.pool:
+                raise StorageError(
+                    f"{self.name}: this is the ledger of pool {name!r}, not of {self._config.pool!r}: "
+                    "correct LedgerConfig.pool, or name another schema"
+                )
+            for tenant, limit in wanted.items():
+                if accounts[tenant].queue_limit != limit:
+                    self._execute(self._sql.set_queue_limit, (limit, tenant))
+            if pool.retention != self._config.retention:
+                self._execute(self._sql.set_retention, (self._config.retention,))
+
+    # --- one group ----------------------------------------------------------------------------------------------------
+
+    def load(self, events: Sequence[LedgerEvent]) -> tuple[Books, int]:
+        """Begin a transaction; return books with all that `events` may look at, locked, and the server's clock."""
+        keys = {key: None for event in events if (key := key_of(event)) is not None}
+        names = sorted({key.tenant for key in keys})
+        with self._guarded():
+            while True:
+                books, now, mark = self._load(list(keys), names)
+                if not went_back(self._witness.mark, mark, None):
+                    self._witness.saw(mark)
+                    return books, now
+                self._note_loss(mark)
+
+    def _load(self, keys: Sequence[Key], names: Sequence[str]) -> tuple[Books, int, Mark]:
+        sql, connection = self._sql, self._open_connection
+        with connection.pipeline():
+            connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
+            accounts = connection.execute(sql.lock_tenants, (names,)) if names else None
+            pool = connection.execute(sql.lock_pool)
+            found = connection.execute(
+                sql.concerned,
+                {
+                    "tenants": [key.tenant for key in keys],
+                    "requests": [key.request for key in keys],
+                    "names": names,
+                },
+            )
+        row = pool.fetchone()
+        if row is None:
+            raise self._damaged("it has no pool")
+        name, account, mark, recovering = self._pool_of(row[:-1])
+        books = Books(name, account, self._keyring)
+        books.recovering = recovering
+        if accounts is not None:
+            books.tenants.update(map(rows.tenant_of, accounts.fetchall()))
+        self._restore(books, found.fetchall())
+        return books, row[-1], mark
+
+    def _restore(self, books: Books, found: Sequence[Row]) -> None:
+        """Put the records in `found` into `books`, each once, and the accounts that the queue needs."""
+        records = {record.key: (record, place) for record, place in map(rows.reservation_of, found)}
+        others = sorted({key.tenant for key in records} - books.tenants.keys())
+        if others:
+            books.tenants.update(map(rows.tenant_of, self._all(self._sql.tenants, (others,))))
+        for record, place in sorted(records.values(), key=lambda item: item[1]):
+            books.restore(record, place)
+
+    def save(self, changes: Sequence[JournalEntry], books: Books) -> None:
+        """Write `changes` and what of `books` they touched, and commit."""
+        keys = {key: None for entry in changes if (key := key_of(entry.event)) is not None}
+        kept = [books.records[key] for key in keys if key in books.records]
+        names = {key.tenant for key in keys}
+        pool = books.pool
+        values = {
+            "writer": self._writer,
+            "changes": _json(("seq", "now", "event", "reply"), map(rows.entry_row, changes)),
+            "kept": _json(RESERVATION_COLUMNS, (self._row(record, books) for record in kept)),
+            "gone": json.dumps([{"tenant": k.tenant, "request": k.request} for k in keys if k not in books.records]),
+            "accounts": _json(rows.TENANT_COLUMNS, (rows.tenant_row(name, books.tenants[name]) for name in names)),
+            "capacity": pool.limit,
+            "active": pool.active,
+            "clock": pool.clock,
+            "next_life": pool.next_life,
+            "next_generation": pool.next_generation,
+            "seq": pool.seq,
+        }
+        with self._guarded():
+            connection = self._open_connection
+            with connection.pipeline():
+                connection.execute(self._sql.save, values)
+                connection.execute("COMMIT")
+        assert self._witness.mark is not None, "`load` saw the epoch"
+        self._witness.saw(Mark(self._witness.mark.epoch, pool.seq, self._writer))
+
+    def _row(self, record: Reservation, books: Books) -> Row:
+        return (*rows.reservation_row(record, books.queue.place(record.key)), record.due())
+
+    def release(self) -> None:
+        """End the transaction that `load` began, without a change."""
+        with self._guarded():
+            self._execute("ROLLBACK")
+
+    def kept(self, changes: Sequence[JournalEntry]) -> bool:
+        """Return whether `changes`, whose commit this gateway did not hear of, were committed.
+
+        The lost session may still be committing: the pool's row is its own until it is over, so it is waited for.
+        """
+        with self._guarded(), self._transaction():
+            self._one(self._sql.lock_pool_alone)
+            found = self._all(self._sql.writer_of, (changes[-1].seq,))
+        return bool(found) and found[0][0] == self._writer
+
+    # --- recovery -----------------------------------------------------------------------------------------------------
+
+    def _compare_history(self) -> None:
+        mark = self._witness.mark
+        with self._transaction():
+            _, _, now, _ = self._pool_of(self._one(self._sql.lock_pool_alone))
+            then = self._all(self._sql.writer_of, (mark.seq,)) if mark is not None and mark.seq else []
+            lost = mark is not None and went_back(mark, now, then[0][0] if then else None)
+            if lost and mark is not None:
+                self._execute(self._sql.recover, (mark.seq,))
+        self._witness.saw(now)
+
+    def _note_loss(self, now: Mark) -> None:
+        """Let every gateway know that changes are missing, in the transaction that found it out."""
+        assert self._witness.mark is not None, "without a mark nothing is missed"
+        self._execute(self._sql.recover, (self._witness.mark.seq,))
+        self._execute("COMMIT")
+        self._witness.saw(now)
+
+    def begin_recovery(self) -> None:
+        """Grant nothing until `confirm_recovered`."""
+        with self._guarded(), self._transaction():
+            self._execute(self._sql.recover, (self._pool_of(self._one(self._sql.lock_pool_alone))[2].seq,))
+
+    def confirm_recovered(self) -> bool:
+        """Grant again; return whether that was refused before."""
+        with self._guarded(), self._transaction():
+            self._one(self._sql.lock_pool_alone)
+            return self._execute(self._sql.recovered).rowcount == 1
+
+    def is_recovering(self) -> bool:
+        """Return whether nothing is granted."""
+        with self._guarded():
+            return self._pool_of(self._one(self._sql.read_pool))[3]
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def read(self) -> Books:
+        """Return the whole books, as of one moment."""
+        with self._guarded(), self._transaction("ISOLATION LEVEL REPEATABLE READ READ ONLY"):
+            name, pool, _, recovering = self._pool_of(self._one(self._sql.read_pool))
+            books = Books(name, pool, self._keyring)
+            books.recovering = recovering
+            books.tenants.update(map(rows.tenant_of, self._all(self._sql.all_tenants)))
+            for row in self._all(self._sql.all_reservations):
+                books.restore(*rows.reservation_of(row))
+        return books
+
+    def entries(self, after: int) -> list[JournalEntry]:
+        """Return the changes with a commit number above `after`, in order."""
+        with self._guarded():
+            return [rows.entry_of(row) for row in self._all(self._sql.entries, (after,))]
+
+    def waiting(self) -> tuple[Key, ...]:
+        """Return the queued keys, first come first."""
+        with self._guarded():
+            return tuple(Key(*row) for row in self._all(self._sql.queue))
+
+    def due(self, clock: int) -> list[LedgerEvent]:
+        """Return what is due when the clock shows `clock`, or what the pool's record shows, whichever is later."""
+        with self._guarded():
+            found = self._all(self._sql.due, (clock,))
+        return [
+            Forget(Key(tenant, request)) if state in _TERMINAL else Sweep(Key(tenant, request))
+            for tenant, request, state in found
+        ]
+
+    def now(self) -> int:
+        """Return the server's clock in microseconds."""
+        with self._guarded():
+            now: int = self._one(self._sql.now)[0]
+        return now
+
+    def keep_clock(self, clock: int) -> None:
+        """Let no gateway's clock show less than `clock` from now on (LEA-6)."""
+        with self._guarded():
+            self._execute(self._sql.keep_clock, (clock,))
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    # --- the connection -----------------------------------------------------------------------------------------------
+
+    @property
+    def _open_connection(self) -> "psycopg.Connection[Row]":
+        if self._connection is None or self._connection.closed:
+            raise ConnectionLost(f"{self.name}: the connection was lost: check that the server runs")
+        return self._connection
+
+    def _execute(self, statement: str, values: "Sequence[Any] | Mapping[str, Any]" = ()) -> "psycopg.Cursor[Row]":
+        return self._open_connection.execute(statement, values or None)
+
+    def _all(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
+        return self._execute(statement, values).fetchall()
+
+    def _one(self, statement: str, values: Sequence[Any] = ()) -> Row:
+        row = self._execute(statement, values).fetchone()
+        if row is None:
+            raise self._damaged("it has no pool")
+        return row
+
+    def _pool_of(self, row: Row) -> tuple[str, PoolAccount, Mark, bool]:
+        """Return the pool's name and account, its mark, and whether it recovers."""
+        width = len(rows.POOL_COLUMNS)
+        name, pool = rows.pool_of(row[:width])
+        epoch, writer, recovering = row[width : len(POOL_COLUMNS)]
+        return name, pool, Mark(epoch, pool.seq, writer), recovering
+
+    @contextmanager
+    def _transaction(self, mode: str = "ISOLATION LEVEL READ COMMITTED") -> Iterator[None]:
+        self._execute(f"BEGIN {mode}")
+        try:
+            yield
+            self._execute("COMMIT")
+        except BaseException:
+            self._roll_back()
+            raise
+
+    def _roll_back(self) -> None:
+        connection = self._connection
+        if connection is not None and not connection.closed:
+            # Where even this fails the server rolls back by itself.
+            with suppress(psycopg.Error):
+                connection.execute("ROLLBACK")
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        """End the transaction and say in our words what went wrong."""
+        try:
+            yield
+        except psycopg.Error as error:
+            lost = self._connection is None or self._connection.closed
+            self._roll_back()
+            raise self._storage_error(error, lost) from error
+        except BaseException:
+            self._roll_back()
+            raise
+
+    def _damaged(self, what: object) -> StorageError:
+        return StorageError(f"{self.name}: the ledger is damaged ({what}): restore it from a backup")
+
+    def _storage_error(self, error: psycopg.Error, lost: bool) -> StorageError:
+        if lost:
+            return ConnectionLost(f"{self.name}: the connection was lost ({_first_line(error)})")
+        match error:
+            case errors.DiskFull():
+                return StorageFull(f"{self.name}: the disk is full, nothing was applied: make room and submit again")
+            case errors.LockNotAvailable():
+                return StorageError(
+                    f"{self.name}: another session holds the pool, nothing was applied: end that session, "
+                    "then submit again"
+                )
+            case errors.NumericValueOutOfRange():
+                return StorageError(f"{self.name}: an account went beyond 63 bits: begin a new ledger")
+            case errors.IntegrityError():
+                return self._damaged(_first_line(error))
+            case errors.InsufficientPrivilege():
+                return StorageError(f"{self.name}: {_first_line(error)}: grant it to this user, or name another")
+            case _:
+                return StorageError(f"{self.name}: {_first_line(error)}: nothing was applied")
+
+
+_TERMINAL = frozenset(state.value for state in TERMINAL_STATES)
+
+
+def _json(columns: Sequence[str], lines: "Iterator[Row] | map[Row]") -> str:
+    return json.dumps([dict(zip(columns, line, strict=True)) for line in lines])
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
+def patiently(attempt: Callable[[], T], seconds: float) -> T:
+    """Return what `attempt` returns, tried again for `seconds` while the connection is lost; then raise that."""
+    until = time.monotonic() + seconds
+    pause = 0.02
+    while True:
+        try:
+            return attempt()
+        except ConnectionLost:
+            if time.monotonic() + pause > until:
+                raise
+            time.sleep(pause)
+            pause = min(0.5, 2 * pause)

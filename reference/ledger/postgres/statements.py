@@ -1,0 +1,152 @@
+"""The statements of a ledger in PostgreSQL, written for one schema.
+
+Rows travel as one JSON array: one parameter, however many events a transaction carries, so that one plan serves all.
+"""
+
+import re
+from collections.abc import Sequence
+
+from attrs import frozen
+
+from kvescrow.reference.ledger import rows
+from kvescrow.reference.ledger.postgres.schema import CHARGED
+from kvescrow.spec.vocabulary import UserError
+
+POOL_COLUMNS = (*rows.POOL_COLUMNS, "epoch", "writer", "recovering")
+RESERVATION_COLUMNS = (*rows.RESERVATION_COLUMNS, "due")
+
+_NOW = "floor(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+"""The server's clock in microseconds; unlike `now()` it goes on within a transaction."""
+
+
+def quoted(schema: str) -> str:
+    """Return `schema` as an SQL identifier; raise `UserError` where its name would need escaping."""
+    if not re.fullmatch(r"[a-z_][a-z0-9_]*", schema):
+        raise UserError(f"schema {schema!r}: name it with small letters, digits and underscores")
+    return f'"{schema}"'
+
+
+def _names(columns: Sequence[str], prefix: str = "") -> str:
+    return ", ".join(prefix + column for column in columns)
+
+
+def _taken(columns: Sequence[str], source: str, but: Sequence[str]) -> str:
+    return ", ".join(f"{column} = {source}.{column}" for column in columns if column not in but)
+
+
+@frozen
+class Statements:
+    """SQL text with psycopg's parameters."""
+
+    lock_tenants: str
+    """Lock and read the accounts called %s, in the order of their names."""
+    lock_pool: str
+    """Lock and read the pool, then the server's clock."""
+    lock_pool_alone: str
+    """Lock and read the pool."""
+    concerned: str
+    """Read what the events on the keys (tenants, requests) may look at."""
+    tenants: str
+    """Read the accounts called %s."""
+    save: str
+    """Write one group of changes."""
+    all_tenants: str
+    all_reservations: str
+    read_pool: str
+    queue: str
+    due: str
+    """Read the keys whose time limit has passed at %s, or at the server's clock where that is null."""
+    now: str
+    entries: str
+    """Read the changes above %s."""
+    writer_of: str
+    """Read who wrote the change %s."""
+    last_change: str
+    add_tenant: str
+    set_queue_limit: str
+    set_retention: str
+    keep_clock: str
+    recover: str
+    """Grant nothing from now on; %s is the number of a change that may be missing."""
+    recovered: str
+    """Grant again. No more lives and generations were drawn in what is missing than there were changes."""
+
+
+def statements(schema: str) -> Statements:
+    """Return the statements for `schema`."""
+    s = quoted(schema)
+    tenant = _names(rows.TENANT_COLUMNS)
+    reservation = _names(rows.RESERVATION_COLUMNS, "r.")
+    pool = _names(POOL_COLUMNS)
+    return Statements(
+        lock_tenants=f"SELECT {tenant} FROM {s}.tenant WHERE name = ANY(%s) ORDER BY name FOR NO KEY UPDATE",
+        # The clock is read outside of the locking query, hence after the lock was got.
+        lock_pool=(
+            f"WITH locked AS MATERIALIZED (SELECT {pool} FROM {s}.pool FOR NO KEY UPDATE) SELECT *, {_NOW} FROM locked"
+        ),
+        lock_pool_alone=f"SELECT {pool} FROM {s}.pool FOR NO KEY UPDATE",
+        concerned=_concerned(s, reservation),
+        tenants=f"SELECT {tenant} FROM {s}.tenant WHERE name = ANY(%s)",
+        save=_save(s),
+        all_tenants=f"SELECT {tenant} FROM {s}.tenant ORDER BY name",
+        all_reservations=f"SELECT {reservation} FROM {s}.reservation r ORDER BY place",
+        read_pool=f"SELECT {pool} FROM {s}.pool",
+        queue=f"SELECT tenant, request FROM {s}.reservation WHERE place > 0 ORDER BY place",
+        due=(
+            f"SELECT r.tenant, r.request, r.state FROM {s}.reservation r, {s}.pool p "
+            f"WHERE r.due <= greatest(p.clock, %s::bigint) ORDER BY r.due, r.life"
+        ),
+        now=f"SELECT {_NOW}",
+        entries=f"SELECT seq, now, event, reply FROM {s}.journal WHERE seq > %s ORDER BY seq",
+        writer_of=f"SELECT writer FROM {s}.journal WHERE seq = %s",
+        last_change=f"SELECT coalesce(max(seq), 0) FROM {s}.journal",
+        add_tenant=(
+            f"INSERT INTO {s}.tenant ({tenant}) VALUES ({', '.join('%s' for _ in rows.TENANT_COLUMNS)}) "
+            "ON CONFLICT (name) DO NOTHING"
+        ),
+        set_queue_limit=f"UPDATE {s}.tenant SET queue_limit = %s WHERE name = %s",
+        set_retention=f"UPDATE {s}.pool SET retention = %s",
+        keep_clock=f"UPDATE {s}.pool SET clock = greatest(clock, %s)",
+        recover=f"UPDATE {s}.pool SET recovering = true, witnessed = greatest(witnessed, %s)",
+        recovered=(
+            f"UPDATE {s}.pool SET recovering = false, epoch = epoch + 1, witnessed = 0, "
+            "next_life = next_life + witnessed, next_generation = next_generation + witnessed WHERE recovering"
+        ),
+    )
+
+
+def _concerned(s: str, reservation: str) -> str:
+    """The records of the keys, the queue, and the live work that must be over first, for pool and tenants.
+
+    The last two decide hints alone (VIS-1). The keys are left out there: what becomes of them is known first-hand.
+    """
+    asked = "SELECT * FROM unnest(%(tenants)s::text[], %(requests)s::text[]) AS k (tenant, request)"
+    other = f"NOT EXISTS (SELECT FROM ({asked}) k WHERE k.tenant = r.tenant AND k.request = r.request)"
+    soonest = f"{CHARGED} AND {other} ORDER BY r.deadline LIMIT 1"
+    return (
+        f"(SELECT {reservation} FROM ({asked}) k JOIN {s}.reservation r USING (tenant, request)) "
+        f"UNION ALL (SELECT {reservation} FROM {s}.reservation r WHERE place > 0) "
+        f"UNION ALL (SELECT {reservation} FROM {s}.reservation r WHERE {soonest}) "
+        f"UNION ALL (SELECT {reservation} FROM unnest(%(names)s::text[]) AS n (name) CROSS JOIN LATERAL "
+        f"(SELECT * FROM {s}.reservation r WHERE r.tenant = n.name AND {soonest}) r)"
+    )
+
+
+def _save(s: str) -> str:
+    columns = _names(RESERVATION_COLUMNS)
+    pool = ("capacity", "active", "clock", "next_life", "next_generation", "seq")
+    return (
+        f"WITH change AS (INSERT INTO {s}.journal (seq, now, event, reply, writer) "
+        "SELECT seq, now, event, reply, %(writer)s FROM json_to_recordset(%(changes)s::json) "
+        "AS c (seq bigint, now bigint, event text, reply text)), "
+        f"kept AS (INSERT INTO {s}.reservation ({columns}) "
+        f"SELECT {columns} FROM json_populate_recordset(NULL::{s}.reservation, %(kept)s::json) "
+        "ON CONFLICT (tenant, request) DO UPDATE SET "
+        f"{_taken(RESERVATION_COLUMNS, 'excluded', ('tenant', 'request'))}), "
+        f"gone AS (DELETE FROM {s}.reservation r "
+        "USING json_to_recordset(%(gone)s::json) AS g (tenant text, request text) "
+        "WHERE r.tenant = g.tenant AND r.request = g.request), "
+        f"account AS (UPDATE {s}.tenant t SET {_taken(rows.TENANT_COLUMNS, 'a', ('name', 'queue_limit'))} "
+        f"FROM json_populate_recordset(NULL::{s}.tenant, %(accounts)s::json) a WHERE t.name = a.name) "
+        f"UPDATE {s}.pool SET {', '.join(f'{name} = %({name})s' for name in pool)}, writer = %(writer)s"
+    )
