@@ -102,7 +102,7 @@ def _sabotage(name: str, trace: Trace, settings: Settings, progress: Progress | 
     rows = matrix(results)
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    summary = "\n".join([*lines, f"conform --sabotage {name}: {verdict} (* must be found)"])
+    summary = "\n".join([*lines, f"conform --sabotage {name}: {verdict} (* must be found, + at least one of these)"])
     if name != ALL:
         return Report(results[0].as_json(), summary)
     json = {

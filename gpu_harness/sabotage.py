@@ -46,29 +46,49 @@ class ReuseBeforeTicketEnds(Conduct):
         return step.before is None or step.before.query()
 
 
+_CONTENT = frozenset(
+    {
+        EvidenceKind.CANARY_BROKEN,
+        EvidenceKind.POISON_READ,
+        EvidenceKind.NAN_LOGITS,
+        EvidenceKind.LOGITS_DIFFER,
+    }
+)
+"""A step that outlives its pages writes where poison should stay, or reads poison or what another has written."""
+
+
 @frozen
 class Sabotage:
-    """One mistake, and the evidence that must show it; host laws alone are not enough."""
+    """One mistake, and the evidence that must show it: by stamps and by content. Host laws are not enough."""
 
     conduct: Callable[[], Conduct]
-    expected: frozenset[EvidenceKind]
+    all_of: frozenset[EvidenceKind]
+    any_of: frozenset[EvidenceKind]
+
+    def mark(self, kind: EvidenceKind) -> str:
+        """How `matrix` marks the kind: must be found, one of several, or nothing."""
+        return "*" if kind in self.all_of else "+" if kind in self.any_of else ""
 
     def missing(self, result: ConformResult) -> frozenset[EvidenceKind]:
         """What should have been found and was not. Logits count where the device is exact."""
         uncounted = frozenset() if result.exact else frozenset({EvidenceKind.LOGITS_DIFFER})
-        return self.expected - uncounted - result.evidence.kinds
+        any_of = self.any_of - uncounted
+        found = result.evidence.kinds
+        return (self.all_of - found) | (frozenset() if any_of & found else any_of)
 
 
 SABOTAGES: Mapping[str, Sabotage] = MappingProxyType(
     {
         "release-at-cancel": Sabotage(
-            ReleaseAtCancel, frozenset({EvidenceKind.GENERATION_MISMATCH, EvidenceKind.LOGITS_DIFFER})
+            ReleaseAtCancel, all_of=frozenset({EvidenceKind.GENERATION_MISMATCH}), any_of=_CONTENT
         ),
         "cross-scope-reuse": Sabotage(
-            CrossScopeReuse, frozenset({EvidenceKind.SCOPE_MISMATCH, EvidenceKind.LOGITS_DIFFER})
+            CrossScopeReuse,
+            all_of=frozenset({EvidenceKind.SCOPE_MISMATCH}),
+            any_of=frozenset({EvidenceKind.LOGITS_DIFFER}),
         ),
         "reuse-before-ticket-ends": Sabotage(
-            ReuseBeforeTicketEnds, frozenset({EvidenceKind.GENERATION_MISMATCH, EvidenceKind.LOGITS_DIFFER})
+            ReuseBeforeTicketEnds, all_of=frozenset({EvidenceKind.GENERATION_MISMATCH}), any_of=_CONTENT
         ),
     }
 )
@@ -100,7 +120,10 @@ class SabotageResult:
             "sabotage": self.name,
             **self.run.as_json(),
             "verdict": self.verdict,
-            "expected": _values(SABOTAGES[self.name].expected),
+            "expected": {
+                "all_of": _values(SABOTAGES[self.name].all_of),
+                "any_of": _values(SABOTAGES[self.name].any_of),
+            },
             "missing": _values(self.missing),
         }
 
@@ -122,11 +145,13 @@ def sabotaged(name: str, trace: Trace, settings: Settings, progress: Progress | 
 
 
 def matrix(results: Sequence[SabotageResult]) -> list[tuple[str, ...]]:
-    """Rows of a table: evidence by sabotage, a star where it must be found; the last row is the verdict."""
+    """Rows of a table: evidence by sabotage, with `*` where it must be found and `+` where it or another `+` must; the
+    last row is the verdict.
+    """
     rows: list[tuple[str, ...]] = [("evidence", *(result.name for result in results))]
     for kind in EvidenceKind:
         counts = [result.run.evidence.count(kind) for result in results]
-        stars = ["*" if kind in SABOTAGES[result.name].expected else "" for result in results]
-        if any(counts) or any(stars):
-            rows.append((kind.value, *(f"{count}{star}" for count, star in zip(counts, stars, strict=True))))
+        marks = [SABOTAGES[result.name].mark(kind) for result in results]
+        if any(counts) or any(marks):
+            rows.append((kind.value, *(f"{count}{mark}" for count, mark in zip(counts, marks, strict=True))))
     return [*rows, ("verdict", *(result.verdict for result in results))]

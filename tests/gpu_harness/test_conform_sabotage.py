@@ -8,7 +8,7 @@ import pytest
 from attrs import evolve
 
 from kvescrow.gpu_harness.conform import ConformResult, Settings, conform
-from kvescrow.gpu_harness.evidence import NOTHING, EvidenceKind
+from kvescrow.gpu_harness.evidence import NOTHING, Evidence, EvidenceKind
 from kvescrow.gpu_harness.sabotage import CAUGHT, MISSED, SABOTAGES, SabotageResult, matrix, sabotaged
 from kvescrow.reference.traces import packaged_trace
 from kvescrow.spec.vocabulary import UserError
@@ -29,7 +29,8 @@ def test_a_sabotage_is_caught_by_the_expected_evidence(name: str, seed: int) -> 
     assert result.run.tally.cancelled_in_flight > 0
     assert result.missing == frozenset()
     assert result.verdict == CAUGHT
-    assert SABOTAGES[name].expected <= result.run.evidence.kinds
+    assert SABOTAGES[name].all_of <= result.run.evidence.kinds
+    assert SABOTAGES[name].any_of & result.run.evidence.kinds
     assert result.run.violations == (), "the tables were told what is not so, and agree"
 
 
@@ -45,12 +46,24 @@ def test_a_sabotage_that_leaves_no_evidence_is_missed(name: str, clean: ConformR
     assert result.verdict == MISSED
     said = result.as_json()
     assert said["verdict"] == "missed"
-    assert said["missing"] == said["expected"] == sorted(kind.value for kind in SABOTAGES[name].expected)
+    assert said["missing"] == sorted(kind.value for kind in SABOTAGES[name].all_of | SABOTAGES[name].any_of)
 
 
 @pytest.mark.parametrize("name", SABOTAGES)
 def test_a_sabotage_needs_evidence_of_the_device(name: str) -> None:
-    assert SABOTAGES[name].expected and not SABOTAGES[name].expected & HOST_LAWS
+    sabotage = SABOTAGES[name]
+    assert sabotage.all_of and sabotage.any_of
+    assert not (sabotage.all_of | sabotage.any_of) & HOST_LAWS
+
+
+def test_one_kind_of_content_is_enough_and_the_stamp_must_be_there(clean: ConformResult) -> None:
+    def missing(*kinds: EvidenceKind) -> frozenset[EvidenceKind]:
+        found = evolve(clean, evidence=Evidence(dict.fromkeys(kinds, 1)))
+        return SabotageResult("release-at-cancel", found).missing
+
+    assert missing(EvidenceKind.GENERATION_MISMATCH, EvidenceKind.CANARY_BROKEN) == frozenset()
+    assert missing(EvidenceKind.CANARY_BROKEN) == {EvidenceKind.GENERATION_MISMATCH}
+    assert missing(EvidenceKind.GENERATION_MISMATCH) == SABOTAGES["release-at-cancel"].any_of
 
 
 def test_where_logits_do_not_count_stamps_are_enough(clean: ConformResult) -> None:
