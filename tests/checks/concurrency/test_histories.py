@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from attrs import evolve
 
 from kvescrow.checks.concurrency import Answer, Call, Change, Fault, Terms, check_history
-from kvescrow.reference.ledger import Ledger
+from kvescrow.reference.ledger import Ledger, SqliteLedger
 from kvescrow.spec.vocabulary import Cancel, Decision, Finish, Key, Reason, ReservationState, Reserve, UserError
-from tests.checks.concurrency.conftest import Record, Recorded, changes
+from tests.checks.concurrency.conftest import RING, Record, Recorded, changes, config_of
 
 FAR = 10**12
 Plant = Callable[[Recorded], Recorded]
@@ -41,10 +42,12 @@ def test_the_history_of_many_threads_passes(record: Record, store: Ledger, seed:
     assert check_history(run.calls, run.terms, final=run.final).verdict == "passed"
 
 
-def test_calls_overlap(record: Record) -> None:
-    """Without overlap the other tests would say nothing."""
-    calls = sorted(record().calls, key=lambda call: call.began)
+def test_calls_overlap(record: Record, tmp_path: Path, terms: Terms) -> None:
+    """Without overlap the other tests would say nothing. Calls wait for the disk here, so others begin meanwhile."""
+    ledger = SqliteLedger(tmp_path / "ledger", config_of(terms), keyring=RING)
+    calls = sorted(record(ledger=ledger).calls, key=lambda call: call.began)
     assert any(one.ended is not None and one.ended > two.began for one, two in pairwise(calls))
+    ledger.close()
 
 
 def a_wrong_reason(run: Recorded) -> Recorded:
