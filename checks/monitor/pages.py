@@ -14,12 +14,13 @@ from kvescrow.spec.tables.page import view as entities
 from kvescrow.spec.tables.promise import PROMISE
 from kvescrow.spec.vocabulary import Decision, HolderState, PageState, PrefixScope, UserError
 from kvescrow.spec.world.outcome import MutableRecord, Outcome, blank, violated
-from kvescrow.spec.world.pages import SINK, PageWorld
+from kvescrow.spec.world.pages import PageWorld
 
 _PARAMETERS: dict[str, tuple[frozenset[str], ...]] = {
     "admit": (frozenset({"units", "scope"}),),
     "grow": (frozenset({"units"}),),
     "close": (frozenset(),),
+    "forget": (frozenset(),),
     "allocate": (frozenset(),),
     "seal": (frozenset({"tokens", "parent"}),),
     "share": (frozenset({"tokens", "parent"}), frozenset({"chain", "tokens_equal"})),
@@ -27,10 +28,11 @@ _PARAMETERS: dict[str, tuple[frozenset[str], ...]] = {
     "evict": (frozenset(),),
     "touch": (frozenset({"write"}),),
     "settle": (frozenset({"write", "ok", "filled"}),),
+    "park": (frozenset(),),
     "retire_scope": (frozenset({"scope"}),),
 }
 """The names that an event's parameters may have, in each form that a line may take."""
-_WITHOUT_HOLDER = frozenset({"evict", "settle", "retire_scope"})
+_WITHOUT_HOLDER = frozenset({"evict", "settle", "park", "retire_scope"})
 _STATES = {
     PageState.FREE: "free",
     PageState.PRIVATE: "private",
@@ -41,6 +43,10 @@ _STATES = {
 _OF_THE_PAGE_ALONE = tuple(
     invariant for invariant in PAGE.invariants if all(entity == "page" for entity, _ in reads(invariant.holds))
 )
+_OF_PARENTS = tuple(
+    assumption for assumption in PAGE.assumptions if any(entity == "parent" for entity, _ in reads(assumption.holds))
+)
+"""What the page table takes for granted of the page before, which a pool must see to."""
 _NO_HOLDER = blank(entities.holder, state=HolderState.ABSENT)
 _NO_OTHER = blank(entities.other)
 _LIVE_SCOPE = blank(entities.scope, live=True)
@@ -53,6 +59,13 @@ class _Share(NamedTuple):
     scope: Hashable
     chain: Hashable
     matchable: bool
+    parent: int | None
+    """The page before it, where it is matchable; None where it is the first, or is not."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether the page before it could not be evicted for it."""
+        return self.matchable and self.state is not PageState.CACHED
 
 
 class PageSide:
@@ -105,8 +118,10 @@ class PageSide:
                 outcome = self._world.admit(holder, scope_of(parameters), integer(parameters, "units"))
             case "grow":
                 outcome = self._world.grow(holder, integer(parameters, "units"))
-            case _:
+            case "close":
                 outcome = self._world.close(holder)
+            case _:
+                outcome = self._world.forget(holder)
         record = self._world.holders.get(holder, _NO_HOLDER)
         facts = {"state": cast(HolderState, record["state"]).value}
         if outcome.decision in UNCHANGED:
@@ -139,7 +154,7 @@ class PageSide:
         self._counts.claim(holder, before.state if held else None, after.state if holds else None)
         if holder:
             self._counts.promise(holder, cast(int, self._world.holders.get(holder, _NO_HOLDER)["promised"]))
-        return Answer.of(outcome, facts, self._broken_page(page, holder))
+        return Answer.of(outcome, facts, self._broken_page(page, holder, before.parent))
 
     def _fire(self, event: str, holder: str, page: int, parameters: Entry) -> Outcome:
         world = self._world
@@ -147,11 +162,11 @@ class PageSide:
             case "allocate":
                 return world.allocate(holder, page)
             case "seal":
-                return world.seal(holder, page, *self._prefix(holder, parameters))
+                return world.seal(holder, page, *self._prefix(parameters))
             case "share" if "chain" in parameters:
                 return world.share(holder, page, *self._prefix_of_chain(holder, page, parameters))
             case "share":
-                return world.share(holder, page, *self._prefix(holder, parameters))
+                return world.share(holder, page, *self._prefix(parameters))
             case "drop":
                 return world.drop(holder, page)
             case "evict":
@@ -161,22 +176,14 @@ class PageSide:
             case "settle":
                 write, ok, filled = (boolean(parameters, name) for name in ("write", "ok", "filled"))
                 return world.settle(page, write=write, ok=ok, filled=filled)
+            case "park":
+                return world.park(page)
             case _:
-                return self._retire(page, scope_of(parameters))
+                return world.retire_page(page, scope_of(parameters))
 
-    def _retire(self, page: int, scope: PrefixScope) -> Outcome:
-        # A page in use is judged by its own scope, which is the account that its row is about.
-        own = self._world.pages[page]["scope"]
-        return self._world.retire_page(page, own if isinstance(own, PrefixScope) else scope)
-
-    def _prefix(self, holder: str, parameters: Entry) -> tuple[tuple[int, ...], int | None]:
+    def _prefix(self, parameters: Entry) -> tuple[tuple[int, ...], int | None]:
         tokens = tokens_of(parameters, self._config.page_length)
-        if parameters["parent"] is None:
-            return tokens, None
-        parent = self._number(parameters, "parent")
-        scope = self._world.holders.get(holder, _NO_HOLDER)["scope"]
-        # No lookup of this scope could pass through a page of another, so that one counts as unpublished: as the sink.
-        return tokens, parent if self._world.pages[parent]["scope"] == scope else SINK
+        return tokens, None if parameters["parent"] is None else self._number(parameters, "parent")
 
     def _prefix_of_chain(self, holder: str, page: int, parameters: Entry) -> tuple[tuple[int, ...], int | None]:
         """Return tokens and parent of the place that a lookup's chain names; no tokens where nothing is there."""
@@ -194,7 +201,11 @@ class PageSide:
     def _share(self, page: int) -> _Share:
         record = self._world.pages[page]
         return _Share(
-            cast(PageState, record["state"]), record["scope"], record["chain"], cast(bool, record["matchable"])
+            cast(PageState, record["state"]),
+            record["scope"],
+            record["chain"],
+            cast(bool, record["matchable"]),
+            self._world.parents[page],
         )
 
     # --- invariants -------------------------------------------------------------------------------------------------
@@ -224,15 +235,18 @@ class PageSide:
         view: View = {"holder": record, "pool": pool, "rest": rest}
         return [f"{name} of holder {holder}" for name in violated(PROMISE, view)]
 
-    def _broken_page(self, page: int, holder: str) -> list[str]:
-        return [f"{name} of page {page}, holder {holder}" for name in violated(PAGE, self._view(page, holder))]
+    def _broken_page(self, page: int, holder: str, left: int | None = None) -> list[str]:
+        view = self._view(page, holder, left)
+        laws = violated(PAGE, view) + violated(PAGE, view, _OF_PARENTS)
+        return [f"{name} of page {page}, holder {holder}" for name in laws]
 
-    def _view(self, page: int, holder: str) -> View:
+    def _view(self, page: int, holder: str, left: int | None) -> View:
+        """Return what the table sees of the page; `left`: what was before it, where it is matchable no more."""
         record, counts = self._world.pages[page], self._counts
         share, holders = self._share(page), self._world.holders_of[page]
         acting, holds = self._world.holders.get(holder, _NO_HOLDER), holder in holders
         scope = self._world.scopes[share.scope] if isinstance(share.scope, PrefixScope) else _LIVE_SCOPE
-        up = self._world.parents[page]
+        up = share.parent if share.matchable else left
         rest: Record = {
             "holders": len(holders) - holds,
             **{name: counts.states.get(state, 0) - (share.state is state) for state, name in _STATES.items()},
@@ -241,7 +255,8 @@ class PageSide:
             "holder_shares": counts.shared.get(holder, 0) - (holds and share.state is PageState.SHARED),
             "scope_shared": counts.scope_shared.get(share.scope, 0) - (share.state is PageState.SHARED),
             "scope_published": counts.published.get(share.scope, 0) - share.matchable,
-            "siblings": 0,
+            "siblings": counts.children.get(up, 0) - share.matchable,
+            "busy_siblings": counts.busy.get(up, 0) - share.busy,
         }
         twin = counts.places.get((share.scope, share.chain), page) if share.matchable else page
         return {
@@ -249,16 +264,24 @@ class PageSide:
             "claim": {"holds": holds},
             "holder": acting,
             "scope": scope,
-            "parent": {"matchable": True, "children": 0} if up is None else self._world.pages[up],
+            "parent": self._parent(up),
             "pool": self._world.pool,
             "index": {"occupied": False},
             "other": _NO_OTHER if twin == page else self._world.pages[twin],
             "rest": rest,
         }
 
+    def _parent(self, page: int | None) -> Record:
+        if page is None:
+            # Nothing is kept of the root, which is never evicted.
+            children, busy = self._counts.children.get(None, 0), self._counts.busy.get(None, 0)
+            return {"matchable": True, "cached": False, "children": children, "busy": busy}
+        record = self._world.pages[page]
+        return {**record, "cached": record["state"] is PageState.CACHED}
+
 
 class _Counts:
-    """Pages by state, by holder and by scope, promises and places, kept by what changed."""
+    """Pages by state, by holder, by scope and by the page before, promises and places, kept by what changed."""
 
     def __init__(self) -> None:
         self.states: dict[PageState, int] = {}
@@ -266,6 +289,8 @@ class _Counts:
         self.shared: dict[str, int] = {}
         self.scope_shared: dict[Hashable, int] = {}
         self.published: dict[Hashable, int] = {}
+        self.children: dict[int | None, int] = {}
+        self.busy: dict[int | None, int] = {}
         self.places: dict[tuple[Hashable, Hashable], int] = {}
         self.promised = 0
         self._promises: dict[str, int] = {}
@@ -295,6 +320,9 @@ class _Counts:
                 self.scope_shared[share.scope] = self.scope_shared.get(share.scope, 0) + sign
             if share.matchable:
                 self.published[share.scope] = self.published.get(share.scope, 0) + sign
+                self.children[share.parent] = self.children.get(share.parent, 0) + sign
+            if share.busy:
+                self.busy[share.parent] = self.busy.get(share.parent, 0) + sign
         if before is not None and before.matchable and self.places.get((before.scope, before.chain)) == page:
             del self.places[before.scope, before.chain]
         if after.matchable:

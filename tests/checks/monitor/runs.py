@@ -145,9 +145,13 @@ def disturb(choices: random.Random, pool: PagePool, holder: str) -> None:
     """Do something that is mostly refused, or undone at once."""
     page = choices.randrange(PAGES)
     held = page in pool.pages_of(holder)
-    match choices.randrange(6):
+    match choices.randrange(8):
         case 0:
             pool.grow(holder, choices.randrange(3))
+        case 6:
+            pool.forget(choices.choice([holder, *sorted(pool._closed)]))
+        case 7:
+            pool.park(page)
         case 1 if choices.random() < 0.1:
             pool.retire_scope(SCOPES[1])
         case 2:

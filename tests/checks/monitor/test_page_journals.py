@@ -36,7 +36,7 @@ class Journal:
     ) -> None:
         decision, _, reason = answer.partition(" ")
         self.seq += not Decision(decision).changes_nothing
-        promise = event in ("admit", "grow", "close")
+        promise = event in ("admit", "grow", "close", "forget")
         self.entries.append(
             {
                 "table": "promise" if promise else "page",
@@ -81,7 +81,8 @@ def journal() -> Journal:
 def test_the_references_page_events_pass(write: Write, seed: int) -> None:
     verdict = check_journal(write(journal_of(CONFIG, record_page_run(1500, seed))), whole_check_every=50)
     assert (verdict.outcome, verdict.findings) == (Outcome.PASSED, ())
-    assert len(verdict.rows) > 40
+    assert len(verdict.rows) > 45
+    assert verdict.rows.keys() >= {"page.park.cached", "promise.forget.gone"}
 
 
 def test_a_hit_by_tokens_passes(journal: Journal) -> None:
@@ -110,6 +111,36 @@ def test_a_page_served_to_another_scope_is_found(journal: Journal) -> None:
 def test_a_page_served_for_other_tokens_is_found(journal: Journal) -> None:
     journal.add("share", "GRANTED", "h2", 1, tokens=[1, 3], parent=None)
     assert journal.findings() == ["page.share.miss_chain gives MISS; found GRANTED"]
+
+
+def test_a_page_that_waits_for_another_is_parked_when_that_one_is_cached(journal: Journal) -> None:
+    journal.add("drop", "DROPPED", "h1", 1)
+    journal.add("park", "REFUSED IN_USE", None, 1)
+    journal.add("drop", "DROPPED", "h1", 2)
+    journal.add("park", "SETTLED", None, 1)
+    journal.add("park", "NOTHING_DUE", None, 2)
+    assert journal.findings() == []
+
+
+def test_a_page_that_waits_for_another_and_is_promised_is_found(journal: Journal) -> None:
+    journal.add("drop", "DROPPED", "h1", 1)
+    journal.entries[-1] |= {"state": "CACHED"}
+    journal.add("admit", "GRANTED", "h3", units=PAGES - 9, scope=SCOPE)
+    journal.add("admit", "GRANTED", "h4", units=1, scope=SCOPE)
+    assert journal.findings() == [
+        "page.drop.shared_draining gives state DRAINING; found state CACHED",
+        "promise.admit.pool_capacity gives REFUSED POOL_CAPACITY; found GRANTED",
+    ]
+
+
+def test_a_name_is_free_when_its_holder_is_forgotten(journal: Journal) -> None:
+    journal.add("forget", "REFUSED LIVE", "h2")
+    journal.add("close", "RELEASED", "h2")
+    journal.add("admit", "REFUSED CLOSED", "h2", units=1, scope=SCOPE)
+    journal.add("forget", "FORGOTTEN", "h2")
+    journal.add("forget", "REFUSED UNKNOWN_KEY", "h2")
+    journal.add("admit", "GRANTED", "h2", units=1, scope=OTHER_SCOPE)
+    assert journal.findings() == []
 
 
 def test_a_page_freed_while_a_step_reads_it_is_found(journal: Journal) -> None:
@@ -165,6 +196,7 @@ def test_a_page_in_use_is_retired_by_its_own_scope(journal: Journal) -> None:
         ("drop", {"page": None}, "page is None, not an integer"),
         ("drop", {"parameters": {"write": True}}, "parameters are write; `drop` has none"),
         ("evict", {"holder": "h1"}, "holder of `evict` must be null"),
+        ("park", {"holder": "h1"}, "holder of `park` must be null"),
         ("touch", {"parameters": {"write": 1}}, "write is 1, neither true nor false"),
         ("seal", {"parameters": {"tokens": [1], "parent": None}}, "tokens are [1]; a published page has 2"),
         ("seal", {"parameters": {"tokens": [1, 2**31], "parent": None}}, "token 2147483648 is no integer of 32 bits"),
@@ -179,7 +211,7 @@ def test_a_page_in_use_is_retired_by_its_own_scope(journal: Journal) -> None:
 )
 def test_a_malformed_page_line_is_refused(event: str, fields: Line, message: str) -> None:
     journal = Journal()
-    journal.add(event, "REFUSED", None if event == "evict" else "h1", 1)
+    journal.add(event, "REFUSED", None if event in ("evict", "park") else "h1", 1)
     with pytest.raises(UserError, match=re.escape(message)):
         Monitor(CONFIG).feed({**journal.entries[0], **fields})
 
@@ -219,6 +251,27 @@ def test_counts_that_drift_are_found_after_the_next_change(journal: Journal, cha
         assert monitor.feed(entry) == []
     change(monitor._pages._world)  # type: ignore[union-attr]  # there is a pool
     assert law in [finding.expected for finding in monitor.feed(journal.entries[-1])]
+
+
+@pytest.mark.parametrize(
+    ("count", "law"),
+    [("children", "the_parent_counts_its_children"), ("busy", "the_parent_counts_its_busy_children")],
+)
+@pytest.mark.parametrize("event", ["drop", "retire_scope"])
+def test_a_page_that_miscounts_what_follows_it_is_found_after_the_next_change(
+    journal: Journal, event: str, count: str, law: str
+) -> None:
+    monitor = Monitor(CONFIG)
+    journal.add("retire_scope", "NOTED", None, 0, scope=SCOPE)
+    if event == "drop":
+        journal.add("drop", "DROPPED", "h1", 2)
+    else:
+        journal.add("retire_scope", "NOTED", None, 2, scope=SCOPE)
+    for entry in journal.entries[:-1]:
+        assert monitor.feed(entry) == []
+    monitor._pages._world.pages[1][count] += 1  # type: ignore[union-attr,operator]  # there is a pool; it is a count
+    laws = [finding.expected for finding in monitor.feed(journal.entries[-1])]
+    assert laws == [f"{law} of page 2, holder {'h1' if event == 'drop' else ''}"]
 
 
 def test_a_ticket_that_does_not_fit_the_page_is_found_at_once(journal: Journal) -> None:
