@@ -22,6 +22,7 @@ from kvescrow.gpu_harness.device import Device
 from kvescrow.gpu_harness.evidence import NOTHING, EvidenceKind
 from kvescrow.gpu_harness.model import SHAPES
 from kvescrow.gpu_harness.pages import PagedMemory
+from kvescrow.gpu_harness.streams import Gate, Stream
 from kvescrow.reference.ledger import LedgerConfig, TenantConfig
 from kvescrow.reference.traces import packaged_trace
 from kvescrow.spec.vocabulary import Key, UserError
@@ -115,6 +116,23 @@ def test_output_after_a_cancel_is_seen_from_the_client_s_side() -> None:
     clients.give(one, 1, 43)
     assert dict(clients.evidence.counts) == {EvidenceKind.OUTPUT_AFTER_CANCEL: 1}
     assert clients.tokens == 3
+
+
+class ExpiredGate(Gate):
+    def hold(self, stream: Stream) -> None: ...
+
+    def open(self) -> None: ...
+
+    def holding(self) -> bool:
+        return False
+
+
+def test_a_window_that_closed_too_early_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Device, "gate", lambda self: ExpiredGate())
+    result = run(12, rate=0.5)
+    assert result.evidence == NOTHING
+    assert result.tally.cancelled_running > result.tally.cancelled_in_flight == 0
+    assert "no cancel came while a step was in flight" in result.not_exercised
 
 
 class ShowsAll(Conduct):
