@@ -75,6 +75,8 @@ def certify(instance: Instance) -> Certified:
     """Return `instance` as slots and limits; raise `NotCertified` where its counters are not sums over its slots."""
     form = NormalForm(instance)
     counters = tuple(dict.fromkeys(form.counters))
+    if len(counters) < len(form.counters):
+        raise NotCertified("two invariants count the same thing")
     for counter in counters:
         domain = form.views.variables[counter].domain
         if domain != tuple(range(len(domain))):
@@ -196,9 +198,9 @@ class _Machine:
         total = dict.fromkeys(self._counters, 0)
         for group in self._form.sum_groups:
             if self._place in group.places:
-                for counter, amount in group.terms:
+                for index, amount in group.terms:
                     self._at(codes, {}, lambda: LocalStep(""))
-                    total[counter] += amount()
+                    total[self._form.counters[index]] += amount()
                     if self._form.views.memory.read & set(self._counters):
                         raise NotCertified(f"what {self._place} adds to a counter depends on a counter")
         return tuple(total.values())

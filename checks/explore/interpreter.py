@@ -59,11 +59,15 @@ class Oracle:
         now = _view(move.binds, move.given, written)
         for (entity, name), value in fired.changes.items():
             now[entity][name] = value
+        touched = {move.binds[entity] for entity, _ in fired.changes}
+        for ghost in move.table.ghosts:
+            entity, name = ghost.target.path
+            if entity in move.binds:
+                written[move.binds[entity]][name] = now[entity][name] = evaluate(ghost.update, now, before)
         both: View = {**now, **{OLD + entity: record for entity, record in before.items()}}
         for rule, holds in self._rules[move.table.name, move.event]:
             if not holds(both, parameters):
                 return fired.row.id, None, rule
-        touched = {move.binds[entity] for entity, _ in fired.changes}
         return fired.row.id, *self._stored(written, touched)
 
     def _stored(self, written: Records, touched: Iterable[str]) -> tuple[State | None, str]:
@@ -72,10 +76,11 @@ class Oracle:
             view: View = {place.entity.name: written[place.name]}
             rounded = {name: evaluate(value, view) for name, value in place.rounded.items()}
             records[place.name] = {**written[place.name], **rounded}
-        for place, name in self.names:
-            value = records[place.name][name]
-            if value not in place.kept[name]:
-                return None, "" if name in place.cut else f"{place.name}.{name} = {value}"
+        outside = [(p, name) for p, name in self.names if records[p.name][name] not in p.kept[name]]
+        if any(name in place.cut for place, name in outside):
+            return None, ""
+        for place, name in outside:
+            return None, f"{place.name}.{name} = {records[place.name][name]}"
         return tuple(records[place.name][name] for place, name in self.names), ""
 
     def broken(self, records: Records) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from kvescrow.checks.explore.normal_form import Group, NormalForm
-from kvescrow.checks.explore.packing import Packing
+from kvescrow.checks.explore.packing import Packing, mask, runs
 
 States = np.ndarray[Any, np.dtype[np.int64]]
 Numbers = np.ndarray[Any, np.dtype[np.int32]]
@@ -21,13 +21,13 @@ class Lookup:
 
     def __init__(self, form: NormalForm, packing: Packing, group: Group, answer: Callable[[], int]) -> None:
         self._memory = form.views.memory
-        self._group = group
         self._answer = answer
         self._packing = packing
-        self._runs = packing.runs(group.variables)
-        self._mask = packing.mask(group.variables)
-        bits = sum(packing.widths[v] for v in group.variables)
-        self._sizes = [1 << packing.widths[v] for v in reversed(group.variables)]
+        self._digits = packing.of(group.variables)
+        self._runs = runs(self._digits)
+        self._mask = np.int64(mask(self._digits))
+        bits = sum(digit.width for digit in self._digits)
+        self._sizes = [1 << digit.width for digit in reversed(self._digits)]
         self._table: Numbers | None = np.full(1 << bits, UNKNOWN, np.int32) if bits <= TABLE_BITS else None
         self._known: dict[tuple[int, ...], dict[tuple[int, ...], int]] = {}
         self._keys = np.empty(0, np.int64)
@@ -44,8 +44,12 @@ class Lookup:
             unknown = np.flatnonzero(numbers < 0)
             if not len(unknown):
                 return numbers
-            number, read = self._ask(int(states[unknown[0]]))
-            where = tuple(self._memory.codes[v] if v in read else slice(None) for v in reversed(self._group.variables))
+            state = int(states[unknown[0]])
+            number, read = self._ask(self._packing.unpack(state))
+            where = tuple(
+                (state >> digit.shift) & ((1 << digit.width) - 1) if read.intersection(digit.variables) else slice(None)
+                for digit in reversed(self._digits)
+            )
             table.reshape(self._sizes)[where] = number
             numbers[unknown] = table.take(index.take(unknown))
 
@@ -64,19 +68,22 @@ class Lookup:
 
     def _by_key(self, states: States) -> Numbers:
         keys, inverse = np.unique(states & self._mask, return_inverse=True)
-        place = np.searchsorted(self._keys, keys)
-        place[place == len(self._keys)] = 0
-        known = self._keys[place] == keys if len(self._keys) else np.zeros(len(keys), bool)
-        numbers = self._values[place] if len(self._keys) else np.empty(len(keys), np.int32)
-        for position in np.flatnonzero(~known):
+        numbers = np.empty(len(keys), np.int32)
+        known = np.zeros(len(keys), bool)
+        if len(self._keys):
+            place = self._keys.searchsorted(keys)
+            place[place == len(self._keys)] = 0
+            known = self._keys.take(place) == keys
+            numbers[known] = self._values.take(place[known])
+        fresh = np.flatnonzero(~known)
+        for position in fresh:
             numbers[position] = self._remembered(int(keys[position]))
-        fresh = ~known
-        if fresh.any():
-            merged = np.concatenate((self._keys, keys[fresh]))
+        if len(fresh):
+            merged = np.concatenate((self._keys, keys.take(fresh)))
             order = np.argsort(merged, kind="stable")
-            self._keys = merged[order]
-            self._values = np.concatenate((self._values, numbers[fresh]))[order]
-        return numbers[inverse]
+            self._keys = merged.take(order)
+            self._values = np.concatenate((self._values, numbers.take(fresh))).take(order)
+        return numbers.take(inverse)
 
     def _remembered(self, key: int) -> int:
         codes = self._packing.unpack(key)
@@ -84,14 +91,14 @@ class Lookup:
             found = answers.get(tuple(codes[v] for v in read))
             if found is not None:
                 return found
-        number, seen = self._ask(key)
+        number, seen = self._ask(codes)
         read = tuple(sorted(seen))
         self._known.setdefault(read, {})[tuple(codes[v] for v in read)] = number
         return number
 
-    def _ask(self, state: int) -> tuple[int, set[int]]:
+    def _ask(self, codes: list[int]) -> tuple[int, set[int]]:
         memory = self._memory
-        memory.codes[:] = self._packing.unpack(state)
+        memory.codes[:] = codes
         memory.read.clear()
         number = self._answer()
         return number, set(memory.read)

@@ -58,7 +58,7 @@ class Group:
     laws: list[tuple[str, Callable[[], bool]]] = field(factory=list)
     situations: list[tuple[str, Callable[[], bool]]] = field(factory=list)
     terms: list[tuple[int, Callable[[], int]]] = field(factory=list)
-    """(variable of a counter, what is added to it)."""
+    """(index of a sum, what is added to it)."""
 
 
 class NormalForm:
@@ -89,10 +89,10 @@ class NormalForm:
 
     def _grouped_terms(self) -> list[Group]:
         groups: dict[frozenset[str], Group] = {}
-        for counter, total in zip(self.counters, self.laws.sums, strict=True):
+        for index, total in enumerate(self.laws.sums):
             for term in total.terms:
                 group = self._group(groups, _places_of(term.amount, term.binds, {}))
-                group.terms.append((counter, self.views.term(term)))
+                group.terms.append((index, self.views.term(term)))
         return list(groups.values())
 
     def _group(self, groups: dict[frozenset[str], Group], places: Iterable[str]) -> Group:
@@ -140,23 +140,14 @@ class NormalForm:
             rows.add(step.row)
             if step.outcome is Outcome.FIRED:
                 fired += 1
-                delta = sum((code - memory.codes[v]) << packing.shifts[v] for v, code in step.changes)
                 if step.changes:
                     changed += 1
-                    deltas[delta] = None
+                    deltas[packing.delta(memory.codes, step.changes, memory.read)] = None
             elif step.outcome is Outcome.CUT:
                 cut += 1
             else:
                 broken.append(Break(number, step.row, step.outcome.value, step.law))
         return Behaviour(tuple(deltas), fired, changed, cut, frozenset(rows), reached, tuple(broken))
-
-    def contribution(self, group: Group, packing: Packing) -> int:
-        """Return what `group` adds to the counters at the valuation in the memory, packed like a state.
-
-        The domain of a summed counter starts at 0, so that its code is its value.
-        """
-        return sum(amount() << packing.shifts[counter] for counter, amount in group.terms)
-
 
 def _places_of(
     expression: Expression, binds: Mapping[str, str], given: Mapping[tuple[str, str], object]

@@ -14,6 +14,7 @@ from kvescrow.checks.explore.memory import Watcher, peak_bytes
 from kvescrow.checks.explore.normal_form import Behaviour, Break, Group, NormalForm
 from kvescrow.checks.explore.packing import packing_of
 from kvescrow.checks.explore.result import Breach, Exploration, Firing
+from kvescrow.checks.explore.sums import Sums
 from kvescrow.checks.explore.symmetry import Symmetry
 from kvescrow.checks.explore.visited import Visited
 from kvescrow.checks.explore.views import Outcome
@@ -83,39 +84,12 @@ class Engine:
         self.packing = packing_of(instance.name, self.form.views.variables)
         self.answers = [_Answers(self.form, self, group) for group in self.form.groups]
         self.symmetry = Symmetry(instance, self.form, self.packing) if symmetric else None
-        self._amounts: list[int] = []
-        self._sums = [Lookup(self.form, self.packing, group, self._adder(group)) for group in self.form.sum_groups]
-        self._counters = np.int64(self.packing.mask(tuple(set(self.form.counters))))
+        self.sums = Sums(self.form, self.packing)
         self.first = self.packing.pack(self.form.views.first())
-
-    def _adder(self, group: Group):  # type: ignore[no-untyped-def]
-        def add() -> int:
-            self._amounts.append(self.form.contribution(group, self.packing))
-            return len(self._amounts) - 1
-
-        return add
-
-    def sum_break(self, states: States) -> tuple[int, Break] | None:
-        """Return the first state in which a counter is not the sum that it must be; None where all are."""
-        if not self._sums:
-            return None
-        total = np.zeros(len(states), np.int64)
-        for lookup in self._sums:
-            numbers = lookup.numbers(states)
-            total += np.array(self._amounts, np.int64).take(numbers)
-        wrong = np.flatnonzero(total != states & self._counters)
-        if not len(wrong):
-            return None
-        position = int(wrong[0])
-        difference = int(total[position]) ^ int(states[position] & self._counters)
-        for total_law, counter in zip(self.form.laws.sums, self.form.counters, strict=True):
-            if difference & self.packing.mask((counter,)):
-                return position, Break(None, "", "invariant", total_law.name)
-        raise AssertionError("a difference lies in the bits of some counter")
 
     def expand(self, states: States, weights: States | None = None) -> tuple[list[States], tuple[int, Break] | None]:
         """Return all next states of `states`, unsorted, or what breaks in one of them."""
-        broken = self.sum_break(states)
+        broken = self.sums.broken(states)
         following: list[States] = []
         for answers in self.answers:
             numbers = answers.lookup.numbers(states)

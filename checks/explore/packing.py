@@ -1,14 +1,54 @@
-"""States as 63-bit integers: one bit field a kept field, and what a place holds at neighbouring bits."""
+"""States as 63-bit integers, a run of bits a digit.
+
+A digit is one kept field. Where that takes too many bits, a digit is a whole place: the records that occur in it are
+numbered as they are met. Either way a number that does not fit its bits is an error, found when the step that leads
+to it is first tabulated, so that no arithmetic on states can spill into a neighbour.
+"""
 
 from collections.abc import Sequence
 
-from attrs import frozen
+from attrs import define, field, frozen
 
 from kvescrow.checks.explore.views import Variable
 from kvescrow.spec.vocabulary import UserError
 
 BITS = 63
 """Bits of a state: an int64 without its sign."""
+MOST_BITS, LEAST_BITS = 10, 5
+"""Bits of a place whose records are numbered: as many as there is room for, and never so few that any place needs
+more."""
+
+
+@define(eq=False)
+class Digit:
+    """Neighbouring bits, and the variables that they stand for."""
+
+    name: str
+    variables: tuple[int, ...]
+    width: int
+    shift: int = 0
+    numbers: dict[tuple[int, ...], int] | None = None
+    """Codes of the variables -> number, where the records of the place are numbered."""
+    records: list[tuple[int, ...]] = field(factory=list)
+
+    def number(self, codes: Sequence[int]) -> int:
+        """Return the number of the record that `codes`, of all variables, have here."""
+        own = tuple(codes[v] for v in self.variables)
+        if self.numbers is None:
+            return own[0]
+        number = self.numbers.setdefault(own, len(self.records))
+        if number == len(self.records):
+            if number >> self.width:
+                raise PackedOverflow(
+                    f"{self.name} has more than {1 << self.width} records, and a state has no bits for more: choose "
+                    "smaller domains or fewer places, or `--engine interpreter`"
+                )
+            self.records.append(own)
+        return number
+
+
+class PackedOverflow(UserError):
+    """A field needs more bits than it has; the message names it."""
 
 
 @frozen
@@ -22,50 +62,108 @@ class Run:
 
 @frozen
 class Packing:
-    """Where each variable stands. A code never leaves its field: whoever packs has checked it against the domain."""
+    """All digits, from the lowest bit."""
 
-    shifts: tuple[int, ...]
-    widths: tuple[int, ...]
+    digits: tuple[Digit, ...]
+    count: int
+    """How many variables there are."""
 
     @property
     def bits(self) -> int:
         """Return how many bits a state takes."""
-        return sum(self.widths)
+        return sum(digit.width for digit in self.digits)
 
     def pack(self, codes: Sequence[int]) -> int:
         """Return the state as one integer."""
-        return sum(code << shift for code, shift in zip(codes, self.shifts, strict=True))
+        return sum(digit.number(codes) << digit.shift for digit in self.digits)
 
     def unpack(self, state: int) -> list[int]:
-        """Return the codes of a state."""
-        return [(state >> s) & ((1 << w) - 1) for s, w in zip(self.shifts, self.widths, strict=True)]
-
-    def mask(self, variables: Sequence[int]) -> int:
-        """Return the bits of `variables`."""
-        return sum(((1 << self.widths[v]) - 1) << self.shifts[v] for v in variables)
-
-    def runs(self, variables: Sequence[int]) -> tuple[Run, ...]:
-        """Return how to draw `variables`, in their order, together into one short number."""
-        runs: list[Run] = []
-        place = 0
-        for variable in variables:
-            shift, width = self.shifts[variable], self.widths[variable]
-            last = runs[-1] if runs else None
-            if last is not None and last.shift + last.mask.bit_length() == shift:
-                runs[-1] = Run(last.shift, (last.mask << width) | ((1 << width) - 1), last.place)
+        """Return the codes of a state; bits of records that were never met stand for the first one."""
+        codes = [0] * self.count
+        for digit in self.digits:
+            number = (state >> digit.shift) & ((1 << digit.width) - 1)
+            if digit.numbers is None:
+                codes[digit.variables[0]] = number
             else:
-                runs.append(Run(shift, (1 << width) - 1, place))
-            place += width
-        return tuple(runs)
+                for variable, code in zip(digit.variables, digit.records[number], strict=True):
+                    codes[variable] = code
+        return codes
+
+    def delta(self, codes: list[int], changes: Sequence[tuple[int, int]], read: set[int]) -> int:
+        """Return what is added to the packed state when `changes` (variable, new code) are made.
+
+        Where the records of a place are numbered this depends on the whole record, which is noted in `read`.
+        """
+        changed = {variable for variable, _ in changes}
+        after = list(codes)
+        for variable, code in changes:
+            after[variable] = code
+        total = 0
+        for digit in self.digits:
+            if changed.intersection(digit.variables):
+                total += (digit.number(after) - digit.number(codes)) << digit.shift
+                read.update(digit.variables)
+        return total
+
+    def of(self, variables: Sequence[int]) -> tuple[Digit, ...]:
+        """Return the digits that stand for any of `variables`."""
+        wanted = set(variables)
+        return tuple(digit for digit in self.digits if wanted.intersection(digit.variables))
+
+
+def mask(digits: Sequence[Digit]) -> int:
+    """Return the bits of `digits` in a state."""
+    return sum(((1 << digit.width) - 1) << digit.shift for digit in digits)
+
+
+def runs(digits: Sequence[Digit]) -> tuple[Run, ...]:
+    """Return how to draw `digits`, in their order, together into one short number."""
+    found: list[Run] = []
+    place = 0
+    for digit in digits:
+        last = found[-1] if found else None
+        if last is not None and last.shift + last.mask.bit_length() == digit.shift:
+            found[-1] = Run(last.shift, (last.mask << digit.width) | ((1 << digit.width) - 1), last.place)
+        else:
+            found.append(Run(digit.shift, (1 << digit.width) - 1, place))
+        place += digit.width
+    return tuple(found)
 
 
 def packing_of(instance: str, variables: Sequence[Variable]) -> Packing:
-    """Return the packing of `variables`, in their order from the lowest bit; raise `UserError` where they do not fit."""
-    widths = [max(1, (len(variable.domain) - 1).bit_length()) for variable in variables]
-    if sum(widths) > BITS:
-        raise UserError(
-            f"instance {instance}: a state takes {sum(widths)} bits and the packed engine has {BITS}; choose fewer "
-            "slots or smaller domains, or `--engine interpreter` or `dense`"
-        )
-    shifts = [sum(widths[:index]) for index in range(len(widths))]
-    return Packing(tuple(shifts), tuple(widths))
+    """Return a packing of `variables`; raise `UserError` where there are too many."""
+    plain = [Digit(str(v), (n,), _width(len(v.domain))) for n, v in enumerate(variables)]
+    if sum(digit.width for digit in plain) <= BITS:
+        return _placed(plain, len(variables))
+    places: dict[str, list[int]] = {}
+    for number, variable in enumerate(variables):
+        places.setdefault(variable.place, []).append(number)
+    largest = max(len(numbers) for numbers in places.values())
+    for numbered in range(largest, 1, -1):
+        for most in range(MOST_BITS, LEAST_BITS - 1, -1):
+            digits = [d for place, own in places.items() for d in _of_place(place, own, plain, numbered, most)]
+            if sum(digit.width for digit in digits) <= BITS:
+                return _placed(digits, len(variables))
+    raise UserError(
+        f"instance {instance}: {len(places)} places do not fit the {BITS} bits of a packed state; choose fewer, or "
+        "`--engine interpreter`"
+    )
+
+
+def _of_place(place: str, own: list[int], plain: list[Digit], numbered: int, most: int) -> list[Digit]:
+    """Return the digits of a place: one for all of it where it has at least `numbered` fields, else one a field."""
+    if len(own) < numbered:
+        return [plain[n] for n in own]
+    return [Digit(place, tuple(own), min(most, sum(plain[n].width for n in own)), numbers={})]
+
+
+def _placed(digits: list[Digit], count: int) -> Packing:
+    shift = 0
+    for digit in digits:
+        digit.shift = shift
+        shift += digit.width
+    return Packing(tuple(digits), count)
+
+
+def _width(values: int) -> int:
+    return max(1, (values - 1).bit_length())

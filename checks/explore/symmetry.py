@@ -7,7 +7,7 @@ import numpy as np
 from kvescrow.checks.explore.instance import Instance
 from kvescrow.checks.explore.lookup import States
 from kvescrow.checks.explore.normal_form import NormalForm
-from kvescrow.checks.explore.packing import Packing
+from kvescrow.checks.explore.packing import Packing, mask
 
 
 class Symmetry:
@@ -22,8 +22,8 @@ class Symmetry:
         for names in instance.alike:
             fields = []
             for name in names:
-                variables = form.views.of_places([name])
-                fields.append((packing.shifts[variables[0]], packing.mask(variables) >> packing.shifts[variables[0]]))
+                digits = packing.of(form.views.of_places([name]))
+                fields.append((digits[0].shift, mask(digits) >> digits[0].shift))
             self._groups.append(fields)
 
     def canonical(self, states: States) -> States:

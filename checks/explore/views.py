@@ -202,6 +202,10 @@ class _FoldedMove:
                     return value
             return self._before(field, old)
 
+        ghosts = [ghost for ghost in self._table.ghosts if ghost.target.entity in shape.binds]
+        written.update(
+            {(shape.owner[g.target.entity], g.target.name): fold(g.update, after) for g in ghosts}
+        )
         rules = [(name, fold(holds, after)) for name, holds in self._rules]
         kept = [(name, rule) for name, rule in rules if not (isinstance(rule, Literal) and rule.value)]
         functions = shape.python([rule for _, rule in kept])
@@ -381,17 +385,15 @@ class BoundMove:
         values += [
             (spots[position], cast(int, shift(read)) + cast(int, read(position))) for position, shift in row.shifts
         ]
-        changes: list[tuple[int, int]] = []
-        for spot, value in values:
-            code = views.code_of[spot].get(value)
-            if code is None:
-                variable = views.variables[spot]
-                if variable.cut:
-                    return Step(Outcome.CUT, row.id)
-                return Step(Outcome.LEFT_DOMAIN, row.id, law=f"{variable} = {value}")
-            memory.read.add(spot)
-            if code != memory.codes[spot]:
-                changes.append((spot, code))
+        memory.read.update(spot for spot, _ in values)
+        codes = [(spot, views.code_of[spot].get(value)) for spot, value in values]
+        outside = [(views.variables[spot], value) for (spot, code), (_, value) in zip(codes, values, strict=True) if code is None]
+        if any(variable.cut for variable, _ in outside):
+            return Step(Outcome.CUT, row.id)
+        if outside:
+            variable, value = outside[0]
+            return Step(Outcome.LEFT_DOMAIN, row.id, law=f"{variable} = {value}")
+        changes = ((spot, code) for spot, code in codes if code is not None and code != memory.codes[spot])
         return Step(Outcome.FIRED, row.id, tuple(sorted(changes)))
 
 

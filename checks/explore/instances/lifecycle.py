@@ -5,8 +5,8 @@ What is left out, everywhere unless an instance says otherwise:
 - Time. The clock is not kept. Each event comes with a clock that is before or after every limit that it reads, at
   its free choice; so each lease, wait and retention runs out or does not, one apart from the other. This allows more
   than a real clock does.
-- Lives and generations. Each reads as 1 wherever there is one; events name that one or a stale one. So nothing can
-  be said of uniqueness here: the instance `identities` keeps the counters.
+- Lives and generations. Each reads as 1 in every record; events name that one or a stale one. So nothing can be said
+  of uniqueness here: the instance `identities` keeps the counters.
 - Usage and billing. `usage` keeps them.
 - The order of the queue. Whether another request comes first is a free choice of the event. It allows more too.
 """
@@ -19,7 +19,7 @@ from kvescrow.checks.explore.instance import Instance, Known, Move, Observation,
 from kvescrow.spec.language.expressions import if_else
 from kvescrow.spec.tables.registry import TABLE_BY_NAME
 from kvescrow.spec.tables.reservation.view import pool, reservation, tenant
-from kvescrow.spec.vocabulary import OWNED_STATES, TERMINAL_STATES, ReservationState, StopOutcome
+from kvescrow.spec.vocabulary import TERMINAL_STATES, ReservationState, StopOutcome
 
 RESERVATION = TABLE_BY_NAME["reservation"]
 S = ReservationState
@@ -32,7 +32,6 @@ OWNER, STRANGER, DIGEST = 1, 2, 1
 LIFE, GENERATION, STALE = 1, 1, 7
 
 absent = reservation.state == S.ABSENT
-began = reservation.state.is_in(OWNED_STATES)
 ended = reservation.state.is_in(TERMINAL_STATES)
 
 
@@ -116,8 +115,8 @@ UNKEPT: dict[str, Known] = {
     "digest": if_else(absent, 0, DIGEST),
     "deadline": DEADLINE,
     "life": if_else(absent, 0, LIFE),
-    "generation": if_else(began, GENERATION, 0),
-    "owner": if_else(began, OWNER, 0),
+    "generation": if_else(absent, 0, GENERATION),
+    "owner": if_else(absent, 0, OWNER),
     "lease": LIMIT,
     "expires": LIMIT,
     "retained": LIMIT,

@@ -1,0 +1,102 @@
+"""All counting invariants at once: for each state, what the counters are against what their places add up to."""
+
+from collections.abc import Callable, Sequence
+from typing import cast
+
+import numpy as np
+
+from kvescrow.checks.explore.lookup import Lookup, States
+from kvescrow.checks.explore.normal_form import Break, Group, NormalForm
+from kvescrow.checks.explore.packing import BITS, Packing
+from kvescrow.spec.vocabulary import UserError
+
+SPARE = 1
+"""Bits beside those of a counter's domain, so that a sum that is wrong does not reach its neighbour at once."""
+
+
+class _Amounts:
+    """The amounts that a group of places stands for, packed one counter beside the other."""
+
+    def __init__(self, form: NormalForm, packing: Packing, group: Group, amount: Callable[[], int]) -> None:
+        self._found: list[int] = []
+        self._table = np.zeros(0, np.int64)
+        self._amount = amount
+        self._lookup = Lookup(form, packing, group, self._number)
+
+    def _number(self) -> int:
+        self._found.append(self._amount())
+        return len(self._found) - 1
+
+    def of(self, states: States) -> States:
+        """Return the packed amounts for each state."""
+        numbers = self._lookup.numbers(states)
+        if len(self._table) < len(self._found):
+            self._table = np.array(self._found, np.int64)
+        return self._table.take(numbers)
+
+
+class Sums:
+    """The counting invariants of an instance, on packed states."""
+
+    def __init__(self, form: NormalForm, packing: Packing) -> None:
+        self._form = form
+        self._shifts = _shifts(form)
+        self._terms = [_Amounts(form, packing, group, self._adder(group)) for group in form.sum_groups]
+        places = dict.fromkeys(total.place for total in form.laws.sums)
+        self._counters = [_Amounts(form, packing, self._counters_of(place), self._reader(place)) for place in places]
+
+    def _adder(self, group: Group) -> Callable[[], int]:
+        return lambda: sum(amount() << self._shifts[index] for index, amount in group.terms)
+
+    def _counters_of(self, place: str) -> Group:
+        counters = self._form.counters
+        return Group((place,), tuple(c for c in counters if self._form.views.variables[c].place == place))
+
+    def _reader(self, place: str) -> Callable[[], int]:
+        memory = self._form.views.memory
+        lanes = [
+            (counter, shift)
+            for counter, shift in zip(self._form.counters, self._shifts, strict=True)
+            if memory.variables[counter].place == place
+        ]
+
+        def read() -> int:
+            memory.read.update(counter for counter, _ in lanes)
+            values = ((memory.variables[c].domain[memory.codes[c]], shift) for c, shift in lanes)
+            return sum(cast(int, value) << shift for value, shift in values)
+
+        return read
+
+    def broken(self, states: States) -> tuple[int, Break] | None:
+        """Return (position, invariant) of a state in which a counter is not its sum; None where all are."""
+        if not self._counters:
+            return None
+        difference = _total(self._terms, states)
+        difference -= _total(self._counters, states)
+        wrong = np.flatnonzero(difference)
+        if not len(wrong):
+            return None
+        position = int(wrong[0])
+        lowest = (int(difference[position]) & -int(difference[position])).bit_length() - 1
+        # The lowest counter that differs: those above it may differ by a borrow alone.
+        index = max(index for index, shift in enumerate(self._shifts) if shift <= lowest)
+        return position, Break(None, "", "invariant", self._form.laws.sums[index].name)
+
+
+def _total(amounts: Sequence[_Amounts], states: States) -> States:
+    total = np.zeros(len(states), np.int64)
+    for amount in amounts:
+        total += amount.of(states)
+    return total
+
+
+def _shifts(form: NormalForm) -> tuple[int, ...]:
+    """Return where each sum stands in the packed amounts."""
+    shifts: list[int] = []
+    place = 0
+    for counter in form.counters:
+        shifts.append(place)
+        place += (len(form.views.variables[counter].domain) - 1).bit_length() + SPARE
+    if place > BITS:
+        raise UserError(f"instance {form.instance.name}: its counters take {place} bits and {BITS} are left; keep fewer")
+    return tuple(shifts)
