@@ -692,6 +692,15 @@ forget(v, e) ==
     ELSE [row |-> "none", view |-> v]
 
 -------------------------------------------------------------------------------
+\* Fields for the proof alone: what they are after a step from the view `old` to the view v.
+\* ghost.grants: counts charges taken from outside a charged state
+\* ghost.releases: counts every step that lowers the pool's counter, wherever it comes from
+
+after_ghosts(old, v) == [v EXCEPT
+    !.ghost.grants = old.ghost.grants + Count(old.pool.active < v.pool.active /\ old.reservation.state \notin {"RESERVED", "RUNNING", "CANCELLING", "PREEMPTING", "ORPHANED"}),
+    !.ghost.releases = old.ghost.releases + Count(v.pool.active < old.pool.active)]
+
+-------------------------------------------------------------------------------
 \* Invariants: they hold of every view.
 
 \* the pool's counter is the sum over live owned work [LIF-10]
