@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from typing import cast
 
+from kvescrow.spec.language.table import Table
+from kvescrow.spec.tables.registry import TABLE_BY_NAME
 from kvescrow.spec.vocabulary import (
     ExecutionState,
     LedgerEvent,
@@ -13,13 +15,16 @@ from kvescrow.spec.vocabulary import (
     PrefixScope,
 )
 from kvescrow.spec.world.executions import ExecutionWorld
-from kvescrow.spec.world.ledger import LedgerWorld, TenantTerms
+from kvescrow.spec.world.ledger import LedgerWorld, TenantTerms, Watch
 from kvescrow.spec.world.outcome import Outcome
 from kvescrow.spec.world.pages import PageWorld, exact_chain
 from tests.field_reports.driver import Ticket, Worker
 from tests.field_reports.ledger import RETENTION, Ledger, Terms
 from tests.field_reports.pages import Pages
 from tests.field_reports.replies import LAUNCHED, MISS, SETTLED, Answer
+
+Tables = Mapping[str, Table]
+"""What moves the worlds."""
 
 BUDGET = 1_000_000
 """No field report of these families is about a budget."""
@@ -36,9 +41,11 @@ def _one_for_all(_parent: Hashable, _scope: PrefixScope, _tokens: tuple[int, ...
 class WorldPages(Pages):
     """A `PageWorld`."""
 
-    def __init__(self, pages: int, length: int, *, weak: bool) -> None:
+    def __init__(
+        self, pages: int, length: int, *, weak: bool, tables: Tables = TABLE_BY_NAME, watch: Watch | None = None
+    ) -> None:
         super().__init__(length)
-        self.world = PageWorld(pages + 1, digest=_one_for_all if weak else exact_chain)
+        self.world = PageWorld(pages + 1, digest=_one_for_all if weak else exact_chain, watch=watch, tables=tables)
 
     def snapshot(self) -> PoolSnapshot:
         return self.world.snapshot()
@@ -104,11 +111,19 @@ class WorldPages(Pages):
 class WorldLedger(Ledger):
     """A `LedgerWorld`."""
 
-    def __init__(self, pool_limit: int, tenants: Mapping[str, Terms]) -> None:
+    def __init__(
+        self,
+        pool_limit: int,
+        tenants: Mapping[str, Terms],
+        tables: Tables = TABLE_BY_NAME,
+        watch: Watch | None = None,
+    ) -> None:
         self.world = LedgerWorld(
             pool_limit,
             {name: TenantTerms(terms.limit, BUDGET, terms.queue_limit) for name, terms in tenants.items()},
             RETENTION,
+            watch,
+            tables,
         )
 
     def snapshot(self) -> LedgerSnapshot:
@@ -124,10 +139,16 @@ class WorldLedger(Ledger):
 class WorldWorker(Worker):
     """An `ExecutionWorld` beside a `PageWorld`: a step is its ticket and a touch of every page that it lists."""
 
-    def __init__(self, pages: WorldPages, ledger: WorldLedger) -> None:
+    def __init__(
+        self,
+        pages: WorldPages,
+        ledger: WorldLedger,
+        tables: Tables = TABLE_BY_NAME,
+        watch: Watch | None = None,
+    ) -> None:
         super().__init__(pages, ledger)
         self._pool = pages.world
-        self._world = ExecutionWorld()
+        self._world = ExecutionWorld(watch, tables)
         self._steps: dict[int, Ticket] = {}
 
     def execution(self, name: str) -> ExecutionState:

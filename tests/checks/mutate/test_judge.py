@@ -1,0 +1,110 @@
+"""What becomes of a mutant: each fate by a planted change that must have it (FRM-5)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+import pytest
+
+from kvescrow.checks.mutate import judge as judging
+from kvescrow.checks.mutate.mutant import Operator
+from kvescrow.checks.mutate.scenarios import Scenario, Scenarios
+from kvescrow.checks.mutate.verdicts import Fate, Layer
+from kvescrow.spec.language.table import Table
+from kvescrow.spec.tables.promise import PROMISE
+from kvescrow.spec.tables.registry import TABLE_BY_NAME
+from kvescrow.spec.tables.reservation import RESERVATION
+from kvescrow.spec.vocabulary import Decision, PrefixScope
+from kvescrow.spec.world.ledger import Watch
+from kvescrow.spec.world.pages import PageWorld
+from tests.checks.mutate.conftest import judged, mutant
+
+SCOPE = PrefixScope("tenant")
+
+
+def two_holders(tables: Mapping[str, Table], watch: Watch | None) -> None:
+    """Two holders of a pool of three pages: the second finds one unit too few."""
+    world = PageWorld(4, watch=watch, tables=tables)
+    assert world.admit("one", SCOPE, 2).decision is Decision.GRANTED
+    assert world.admit("two", SCOPE, 2).decision is Decision.REFUSED
+    assert world.close("one").decision is Decision.RELEASED
+
+
+def scenarios() -> dict[Layer, Scenarios]:
+    return {Layer.VECTORS: Scenarios([Scenario("two holders", two_holders)])}
+
+
+def test_a_table_that_contradicts_itself_is_killed_at_import() -> None:
+    found = judged(mutant("admit.grant", Operator.ROW_DROPPED))
+    assert found.fate is Fate.KILLED
+    assert list(found.killers) == [Layer.IMPORT] or Layer.PROVE in found.killers
+
+
+def test_a_dropped_check_is_refuted_and_shown() -> None:
+    found = judged(mutant("admit.pool_capacity", Operator.ROW_DROPPED))
+    assert found.fate is Fate.KILLED
+    assert found.killers == {Layer.PROVE: "promise.admit.grant: promises_can_be_kept is refuted"}
+    assert found.behaviour.startswith("admit(units=")
+    assert "REFUSED POOL_CAPACITY becomes GRANTED (" in found.behaviour
+    assert found.change == "the row is gone"
+
+
+def test_every_layer_that_notices_is_named() -> None:
+    found = judged(mutant("admit.pool_capacity", Operator.ROW_DROPPED), scenarios())
+    assert found.killers[Layer.VECTORS] == "two holders"
+    assert set(found.killers) == {Layer.PROVE, Layer.VECTORS}
+
+
+def test_what_makes_no_difference_is_equivalent() -> None:
+    """Nothing negative is more than the pool has, so the two checks cannot meet."""
+    found = judged(mutant("grow.malformed", Operator.ROWS_SWAPPED), scenarios())
+    assert found.fate is Fate.EQUIVALENT
+    assert found.killers == {}
+    assert found.behaviour == ""
+
+
+def test_a_reply_that_no_scenario_asks_for_survives_with_its_behaviour() -> None:
+    found = judged(mutant("close.recorded", Operator.REASON_CHANGED), scenarios())
+    assert found.fate is Fate.SURVIVOR
+    assert found.killers == {}
+    assert "RECORDED becomes RECORDED " in found.behaviour
+    assert found.to_json()["fate"] == "survivor"
+
+
+def test_giving_up_is_no_kill() -> None:
+    found = judged(mutant("admit.pool_capacity", Operator.ROW_DROPPED), effort=1)
+    assert found.fate is Fate.INCONCLUSIVE
+    assert found.killers == {}
+    assert "comparing it with the original" in found.gave_up
+    assert any(what.startswith("proving ") for what in found.gave_up)
+
+
+def test_running_out_of_time_is_no_kill(monkeypatch: pytest.MonkeyPatch) -> None:
+    def endless(tables: Mapping[str, Table], watch: Watch | None) -> None:
+        two_holders(tables, watch)
+        while tables["promise"] is not PROMISE:
+            time.sleep(0.01)
+
+    monkeypatch.setattr(judging, "PATIENCE", 1)
+    slow = {Layer.VECTORS: Scenarios([Scenario("endless", endless)])}
+    found = judged(mutant("close.released", Operator.REASON_CHANGED), slow)
+    assert found.fate is Fate.INCONCLUSIVE
+    assert found.gave_up == ("it took more than 1 s",)
+
+
+def test_a_change_in_one_state_is_proved_of_the_rows_after_it() -> None:
+    """Without its refusal in the terminal states, a forged stop would be told from another."""
+    states = RESERVATION.row_by_id["reservation.finish.forged"].sources
+    number = 1 + [state.name for state in states].index("RUNNING")
+    found = judged(mutant("finish.forged", Operator.SOURCE_DROPPED, number, RESERVATION))
+    assert found.fate is Fate.KILLED
+    assert "not in RUNNING" in found.change
+    assert Layer.PROVE in found.killers
+
+
+def test_the_originals_are_left_as_they_were() -> None:
+    before = dict(TABLE_BY_NAME)
+    judged(mutant("admit.pool_capacity", Operator.ROW_DROPPED), scenarios())
+    assert dict(TABLE_BY_NAME) == before
+    two_holders(TABLE_BY_NAME, None)
