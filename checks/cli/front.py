@@ -16,6 +16,8 @@ _VERBS = {
     "conform": ("kvescrow.checks.cli.conform", "Drive a real paged-KV decoder and watch its memory."),
     "check-journal": ("kvescrow.checks.cli.check_journal", "Check a recorded journal against the tables."),
     "render": ("kvescrow.checks.cli.render", "Write or check the generated documents."),
+    "mutate": ("kvescrow.checks.cli.mutate", "Change every row in every small way; see which check notices."),
+    "trace": ("kvescrow.checks.cli.trace", "Lead from each requirement to what keeps it."),
     "bench": ("kvescrow.checks.cli.bench", "Measure against a peer in one run."),
 }
 """Verb -> (module, one line). The module is imported only when its verb is used."""

@@ -1,4 +1,4 @@
-"""Journals of a ledger: the reference's pass, and every planted fault is found or refused with its place."""
+"""Journals of a ledger: the reference's pass, and every planted fault is found or refused with its place (TGT-3)."""
 
 from __future__ import annotations
 

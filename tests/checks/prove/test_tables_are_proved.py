@@ -1,4 +1,4 @@
-"""Every obligation of every table is proved, and the report says exactly what was done."""
+"""Every obligation of every table is proved, and the report says exactly what was done (FRM-2)."""
 
 from __future__ import annotations
 

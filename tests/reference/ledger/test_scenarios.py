@@ -260,6 +260,7 @@ def test_the_budget_holds_in_an_idle_pool(open_ledger: Open, config: LedgerConfi
 
 
 def test_a_refusal_says_when_a_retry_may_do_better(open_ledger: Open, config: LedgerConfig) -> None:
+    """VIS-1: the first deadline at which what is charged must have come back."""
     ledger = open_ledger(config)
     ledger.submit(ask(Key("red", "long"), 20_000, deadline=9 * SECOND))
     ledger.submit(ask(Key("blue", "short"), 20_000, deadline=4 * SECOND))

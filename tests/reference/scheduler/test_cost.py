@@ -1,4 +1,4 @@
-"""The linear cost model, by hand-computed figures."""
+"""The linear cost model, by hand-computed figures (CHK-2)."""
 
 from __future__ import annotations
 

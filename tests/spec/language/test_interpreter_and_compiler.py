@@ -1,4 +1,4 @@
-"""The two ways to run a table: the interpreter's meaning, and the compiler's agreement with it in every cell."""
+"""The two ways to run a table: the interpreter's meaning, and the compiler's agreement in every cell (FRM-1)."""
 
 from __future__ import annotations
 
