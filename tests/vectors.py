@@ -15,16 +15,17 @@ from pathlib import Path
 
 from kvescrow.checks.mutate import Scenario
 from kvescrow.spec.world.executions import ExecutionWorld
-from kvescrow.spec.world.ledger import Watch
+from kvescrow.spec.world.ledger import LedgerWorld, TenantTerms, Watch
 from tests.field_reports.conftest import DEFAULT_TENANTS
 from tests.field_reports.ledger import Terms
 from tests.field_reports.on_world import Tables, WorldLedger, WorldPages, WorldWorker
 from tests.field_reports.pages import PAGE_LENGTH
+from tests.spec.world.conftest import RETENTION
 from tests.spec.world.scope_question import ScopeQuestion
 
 HERE = Path(__file__).parent
 FILES = ("field_reports/test_?_*.py", "spec/world/test_*.py")
-BUILDERS = {"pages_of", "ledger_of", "worker_of", "executions_of", "question_of"}
+BUILDERS = {"pages_of", "ledger_of", "worker_of", "ledger_world_of", "executions_of", "question_of"}
 
 Arguments = Mapping[str, object]
 
@@ -72,10 +73,14 @@ def _builders(tables: Tables, watch: Watch | None) -> Mapping[str, object]:
     def worker_of(pages: int) -> WorldWorker:
         return WorldWorker(pages_of(pages), ledger_of(pages), tables, watch)
 
+    def ledger_world_of(pool_limit: int, terms: TenantTerms) -> LedgerWorld:
+        return LedgerWorld(pool_limit, {"a": terms}, RETENTION, watch, tables)
+
     return {
         "pages_of": pages_of,
         "ledger_of": ledger_of,
         "worker_of": worker_of,
+        "ledger_world_of": ledger_world_of,
         "executions_of": lambda: ExecutionWorld(watch, tables),
         "question_of": lambda: ScopeQuestion(tables, watch),
     }

@@ -83,6 +83,10 @@ HOW_WORK_BEGINS = (
              implies(changed, all_of(*(_bound_to_event(name, name) for name in
                                        ("amount", "digest", "deadline", "least_service")))), ("IDN-2",),
              "a new record keeps the parameters that retries are compared with", events=_on("reserve")),
+    StepRule("only_well_formed_requests_are_recorded",
+             implies(changed, (event.amount >= 1) & (event.lease >= 1) & (event.max_wait >= 0)
+                     & (event.least_service >= 0)), ("ADM-9",), "amounts, times and leases inside their domains",
+             events=_on("reserve")),
     StepRule("what_is_taken_can_be_useful",
              implies(admitted | enqueued, pool.clock + reservation.least_service <= reservation.deadline),
              ("ADM-7", "QUE-3"), "the deadline leaves room for useful work", events=_on("reserve", "promote")),

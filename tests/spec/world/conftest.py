@@ -7,10 +7,26 @@ from collections.abc import Callable
 import pytest
 
 from kvescrow.spec.world.executions import ExecutionWorld
+from kvescrow.spec.world.ledger import LedgerWorld, TenantTerms
+from kvescrow.spec.world.outcome import Outcome
+from tests.field_reports.replies import Answer
 from tests.spec.world.scope_question import ScopeQuestion
 
+RETENTION = 10
+LedgerWorldOf = Callable[[int, TenantTerms], LedgerWorld]
 ExecutionsOf = Callable[[], ExecutionWorld]
 QuestionOf = Callable[[], ScopeQuestion]
+
+
+def answer(outcome: Outcome) -> Answer:
+    """The reply without the row."""
+    return Answer(outcome.decision, outcome.reason)
+
+
+@pytest.fixture
+def ledger_world_of() -> LedgerWorldOf:
+    """A ledger with this pool limit and one tenant, `a`."""
+    return lambda pool_limit, terms: LedgerWorld(pool_limit, {"a": terms}, RETENTION)
 
 
 @pytest.fixture

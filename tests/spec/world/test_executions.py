@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from kvescrow.spec.vocabulary import ExecutionState, Reason
 from kvescrow.spec.world.executions import ExecutionWorld
-from kvescrow.spec.world.outcome import Outcome
 from tests.field_reports.replies import (
     ACCEPTED,
     CERTIFIED,
@@ -13,15 +12,9 @@ from tests.field_reports.replies import (
     RECORDED,
     SETTLED,
     STARTED,
-    Answer,
     refused,
 )
-from tests.spec.world.conftest import ExecutionsOf
-
-
-def answer(outcome: Outcome) -> Answer:
-    """The reply without the row."""
-    return Answer(outcome.decision, outcome.reason)
+from tests.spec.world.conftest import ExecutionsOf, answer
 
 
 def begun(executions: ExecutionWorld, generation: int = 3) -> None:
