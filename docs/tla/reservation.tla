@@ -1092,6 +1092,39 @@ records_are_bound_to_the_request(old, v, e) ==
         /\ v.reservation.deadline = e.deadline
         /\ v.reservation.least_service = e.least_service)
 
+\* amounts, times and leases inside their domains [ADM-9]
+\* For reserve.
+only_well_formed_requests_are_recorded(old, v, e) ==
+    \/ /\ old.reservation.state = v.reservation.state
+       /\ old.reservation.amount = v.reservation.amount
+       /\ old.reservation.digest = v.reservation.digest
+       /\ old.reservation.deadline = v.reservation.deadline
+       /\ old.reservation.least_service = v.reservation.least_service
+       /\ old.reservation.bound = v.reservation.bound
+       /\ old.reservation.used = v.reservation.used
+       /\ old.reservation.overrun = v.reservation.overrun
+       /\ old.reservation.life = v.reservation.life
+       /\ old.reservation.generation = v.reservation.generation
+       /\ old.reservation.owner = v.reservation.owner
+       /\ old.reservation.lease = v.reservation.lease
+       /\ old.reservation.expires = v.reservation.expires
+       /\ old.reservation.retained = v.reservation.retained
+       /\ old.tenant.active = v.tenant.active
+       /\ old.tenant.limit = v.tenant.limit
+       /\ old.tenant.held = v.tenant.held
+       /\ old.tenant.spent = v.tenant.spent
+       /\ old.tenant.budget = v.tenant.budget
+       /\ old.tenant.overrun = v.tenant.overrun
+       /\ old.tenant.queued = v.tenant.queued
+       /\ old.tenant.queue_limit = v.tenant.queue_limit
+       /\ old.pool.active = v.pool.active
+       /\ old.pool.limit = v.pool.limit
+       /\ old.pool.clock = v.pool.clock
+       /\ old.pool.retention = v.pool.retention
+       /\ old.pool.next_life = v.pool.next_life
+       /\ old.pool.next_generation = v.pool.next_generation
+    \/ (e.amount >= 1 /\ e.lease >= 1 /\ e.max_wait >= 0 /\ e.least_service >= 0)
+
 \* the deadline leaves room for useful work [ADM-7 QUE-3]
 \* For reserve, promote.
 what_is_taken_can_be_useful(old, v, e) ==
