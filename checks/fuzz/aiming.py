@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from functools import cached_property
+from itertools import takewhile
 from typing import cast
 
 from attrs import define, frozen
@@ -18,10 +19,8 @@ Names = Callable[[str], Sequence[Value]]
 
 Requirement = tuple[Condition, bool]
 
-CHOICES = 7
-"""Base of the digits that `turn` is read in: for each parameter, whether it keeps its neutral value or which other
-value it starts from."""
-NEUTRAL_DIGITS = 4
+NEUTRAL_TURNS = 48
+"""What `turn` leaves over after a division by this picks the neutral values; the rest picks which of them moves."""
 
 
 @frozen(eq=False)
@@ -95,7 +94,9 @@ class Aim:
         It starts from `neutral`, with some integers moved to a boundary of the cell as `turn` says, and repairs one
         parameter at a time.
         """
-        requirements = list(self._requirements(goal, view))
+        # Its own guard comes first: rows before it may then not be avoided at its expense.
+        assumed, own, earlier = self._requirements(goal, view)
+        requirements = [*assumed, *own, *earlier]
         event: Record = self.varied(goal.row, view, neutral, turn)
         for place, (needed, wanted) in enumerate(requirements):
             if bool(needed.holds(view, event)) is not wanted:
@@ -110,35 +111,35 @@ class Aim:
 
         The state of the view must be a source of the goal's row.
         """
-        requirements = list(self._requirements(goal, view))
+        assumed, own, earlier = self._requirements(goal, view)
+        requirements = [*assumed, *earlier, *own]
         for place, (needed, wanted) in enumerate(requirements):
             if bool(needed.holds(view, event)) is not wanted:
                 return Blocked(requirements[: place + 1], event)
         return None
 
     def varied(self, row: Row, view: View, neutral: Record, turn: int) -> Record:
-        """Return `neutral` with some integers moved to where a comparison of the cell tips over."""
+        """Return `neutral`, every other time with one integer moved to where a comparison of the cell tips over."""
         tips = self._tips[cast(Enum, view[self.table.moves.name]["state"]), row.event]
-        event = dict(neutral)
-        for name in neutral:
-            turn, digit = divmod(turn, CHOICES)
-            if digit >= NEUTRAL_DIGITS and name in tips:
-                values = [value for tip in tips[name] for value in tip.values(view, neutral)]
-                if values:
-                    event[name] = values[(digit * 5 + turn) % len(values)]
-        return event
+        if not tips:
+            return neutral
+        turn, place = divmod(turn // NEUTRAL_TURNS, 2 * len(tips))
+        if place >= len(tips):
+            return neutral
+        name = list(tips)[place]
+        values = [value for tip in tips[name] for value in tip.values(view, neutral)]
+        event = {**neutral, name: values[turn % len(values)]} if values else neutral
+        return event if all(needed.holds(view, event) for needed in self._assumed[row.event]) else neutral
 
-    def _requirements(self, goal: Goal, view: View) -> Iterator[Requirement]:
+    def _requirements(self, goal: Goal, view: View) -> tuple[list[Requirement], list[Requirement], list[Requirement]]:
+        """Return what is assumed of the event, what the goal's own guard needs, and the rows before it not to fire."""
         row = goal.row
-        yield from ((assumed, True) for assumed in self._assumed[row.event])
-        for earlier in self.table.cells[cast(Enum, view[self.table.moves.name]["state"]), row.event]:
-            if earlier is row:
-                break
-            yield (self._guards[earlier.id][0], False)
-        if goal.false is None:
-            yield (self._guards[row.id][0], True)
-        else:
-            yield (self._guards[row.id][1][goal.false], False)
+        assumed = [(condition, True) for condition in self._assumed[row.event]]
+        conjuncts = self._guards[row.id][1]
+        own = [(conjuncts[goal.false], False)] if goal.false is not None else [(part, True) for part in conjuncts]
+        cell = self.table.cells[cast(Enum, view[self.table.moves.name]["state"]), row.event]
+        earlier = [(self._guards[before.id][0], False) for before in takewhile(lambda one: one is not row, cell)]
+        return assumed, own, earlier
 
     def _repaired(
         self, requirements: Sequence[Requirement], row: Row, view: View, event: Record, names: Names, turn: int

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from functools import cache
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from kvescrow.checks.fuzz.coverage import Coverage
 from kvescrow.checks.fuzz.differences import Difference, Disagreement, differences, shown
@@ -14,6 +14,9 @@ from kvescrow.spec.language.interpreter import Record, View
 from kvescrow.spec.language.table import Row, Table
 
 T = TypeVar("T")
+
+Done = tuple[str, tuple[Any, ...]]
+"""A method of a driver that did one step, and its arguments."""
 
 INVARIANTS_EVERY = 4
 """Steps between two looks at the world's own invariants, which are proved elsewhere and dear to compute."""
@@ -35,11 +38,16 @@ class Driver(ABC):
     """
 
     tables: tuple[Table, ...]
+    setup: Any
+    """How it was opened."""
 
     def __init__(self, coverage: Coverage, subject: Subject) -> None:
         self.coverage = coverage
         self.subject = subject
         self.steps: list[str] = []
+        """What was done, as it is shown."""
+        self.done: list[Done] = []
+        """What was done, as it can be done again."""
         self._peeking = False
         self.wanted: Sequence[Goal] = ()
         """What this run pursues, first things first."""
@@ -47,8 +55,12 @@ class Driver(ABC):
     # --- what a subject provides --------------------------------------------------------------------------------------
 
     @abstractmethod
-    def open(self, shape: int) -> None:
-        """Open world and target in a configuration that `shape` picks."""
+    def setup_of(self, shape: int) -> object:
+        """Return the configuration that `shape` picks."""
+
+    @abstractmethod
+    def open_with(self, setup: Any) -> None:
+        """Open world and target as `setup` says."""
 
     @abstractmethod
     def act(self, goal: Goal, who: int, turn: int) -> None:
@@ -66,6 +78,16 @@ class Driver(ABC):
         """Approach the goal in front; once it is reached, go on to the next."""
         if self.approach(self.wanted[0], who, turn):
             self.wanted = rotated(self.wanted, 1)
+
+    def open(self, shape: int) -> None:
+        """Open world and target in the configuration that `shape` picks."""
+        self.setup = self.setup_of(shape)
+        self.open_with(self.setup)
+
+    def redo(self, step: Done) -> None:
+        """Do a step of another run again."""
+        method, arguments = step
+        getattr(self, method)(*arguments)
 
     # --- what they share ----------------------------------------------------------------------------------------------
 

@@ -6,12 +6,14 @@ from typing import cast
 from attrs import evolve
 
 from kvescrow.checks.fuzz.aiming import Aim, Blocked
+from kvescrow.checks.fuzz.compiled import Address
 from kvescrow.checks.fuzz.coverage import Coverage
 from kvescrow.checks.fuzz.differences import shown
 from kvescrow.checks.fuzz.driver import INVARIANTS_EVERY, Driver, next_goals, rotated
 from kvescrow.checks.fuzz.goals import Goal, goals_of
 from kvescrow.checks.targets.protocols import LedgerFacts, LedgerSetup, LedgerTarget, Subject, TenantSetup
 from kvescrow.spec.language.interpreter import Record, Value, View
+from kvescrow.spec.language.table import Row
 from kvescrow.spec.tables.registry import TABLE_BY_NAME
 from kvescrow.spec.vocabulary import (
     Cancel,
@@ -52,6 +54,8 @@ _LEVERS = {
     ("tenant", "budget"): ("set_budget", True),
 }
 """Field -> the event that sets it, and whether it is a tenant's: how a way is cleared that parameters cannot clear."""
+MOST_LEVERS = 3
+"""Ways that are tried to clear in one step."""
 FAR = 1000
 """A deadline that no run reaches by itself."""
 _UNTOLD = (Reason.FORBIDDEN, Reason.FORGED)
@@ -89,14 +93,15 @@ class LedgerDriver(Driver):
     """A ledger world beside a ledger target."""
 
     tables = (RESERVATION, ACCOUNT)
+    setup: LedgerSetup
 
     def __init__(self, coverage: Coverage, subject: Subject) -> None:
         super().__init__(coverage, subject)
         self._recent: Key = KEYS[0]
 
-    def open(self, shape: int) -> None:
-        """Open world and target."""
-        self.open_with(setup_of(shape))
+    def setup_of(self, shape: int) -> LedgerSetup:
+        """Return a small configuration."""
+        return setup_of(shape)
 
     def open_with(self, setup: LedgerSetup) -> None:
         """Open world and target as `setup` says."""
@@ -113,6 +118,7 @@ class LedgerDriver(Driver):
     def restart(self) -> None:
         """Close the target and open it again; nothing may have changed."""
         self.steps.append("restart")
+        self.done.append(("restart", ()))
         self.answer("restart", "the same state", self.target.restart)
         self.check("restart", (("snapshot", self.world.snapshot(), self.target.snapshot()),), ())
 
@@ -139,16 +145,33 @@ class LedgerDriver(Driver):
         if goal.table is ACCOUNT:
             self._act_on_accounts(goal, who, turn)
             return True
+        blocked: list[tuple[Blocked, str, Key]] = []
         for key in self._keys(who):
             for step in next_goals(goal, self._state(key), turn):
                 solved = self._solved(step, key, turn)
                 if not isinstance(solved, Blocked):
                     self.perform(step.row.event, key, solved, turn)
                     return step is goal
-                if self._pull_lever(solved, step.row.event, key):
-                    return False
-        self.act(_BUSY[turn % len(_BUSY)], who, turn)
+                blocked.append((solved, step.row.event, key))
+        blocked = rotated(blocked, turn)[:MOST_LEVERS]
+        if not any(self._pull_lever(*one) for one in blocked):
+            fields = {field for one, _, _ in blocked for field in one.fields}
+            helpful = [helper for helper, written in _WRITERS if written & fields] or [helper for helper, _ in _WRITERS]
+            self._help(helpful[turn % len(helpful)], who, turn)
         return False
+
+    def _help(self, goal: Goal, who: int, turn: int) -> None:
+        """Do the goal's row for any key, if need be after a lever."""
+        blocked: list[tuple[Blocked, str, Key]] = []
+        for key in self._keys(who):
+            if self._state(key) in goal.row.sources:
+                solved = self._solved(goal, key, turn)
+                if not isinstance(solved, Blocked):
+                    self.perform(goal.row.event, key, solved, turn)
+                    return
+                blocked.append((solved, goal.row.event, key))
+        if not any(self._pull_lever(*one) for one in blocked[:MOST_LEVERS]):
+            self.act(goal, who, turn)
 
     def _solved(self, goal: Goal, key: Key, turn: int) -> Record | Blocked:
         event = goal.row.event
@@ -195,7 +218,7 @@ class LedgerDriver(Driver):
             "lease": 1 + (turn * 3) % 8,
             "life": record["life"],
             "owner": record["owner"] or "w1",
-            "generation": record["generation"],
+            "generation": record["generation"] or 1,
             "bound": cast(int, record["bound"]) + 1,
             "used": cast(int, record["used"]) + turn % 3,
             "outcome": tuple(StopOutcome)[turn % 3],
@@ -244,6 +267,10 @@ class LedgerDriver(Driver):
 
     def perform(self, event: str, key: Key | None, parameters: Record, turn: int) -> tuple[Outcome, LedgerFacts]:
         """Do one event on both sides and compare reply, identities and the whole snapshot."""
+        self.done.append(("perform", (event, key, parameters, turn)))
+        if "lease" in parameters:
+            # The event's constructor refuses any other, so no such event can be sent.
+            parameters = {**parameters, "lease": max(1, cast(int, parameters["lease"]))}
         message = self.message(event, key, parameters, turn)
         step = f"{event} {shown(message)}"
         authentic = parameters.get("authentic")
@@ -320,6 +347,20 @@ def _spoiled(mac: bytes) -> bytes:
 
 
 _ABSENT = ReservationState.ABSENT
-_BUSY = [goal for goal in goals_of(RESERVATION) if goal.false is None and not goal.row.changes_nothing]
-"""What to do where nothing brings a goal nearer: anything that changes something."""
+_LINE_UP = frozenset({"reservation.reserve.pool_capacity_queued", "reservation.reserve.behind_others_queued"})
+"""Rows after which someone waits who lacks nothing but room in the pool."""
+
+
+def _good_for(row: Row) -> frozenset[Address]:
+    """Return the fields for whose sake a row is done. One that shortens the queue is not done for its length."""
+    written = {effect.target.path for effect in row.do}
+    if row.to is not ReservationState.QUEUED:
+        written -= {("tenant", "queued")}
+    return frozenset(written | ({("queue", "ahead")} if row.id in _LINE_UP else set()))
+
+
+_WRITERS = [
+    (goal, _good_for(goal.row)) for goal in goals_of(RESERVATION) if goal.false is None and not goal.row.changes_nothing
+]
+"""Rows that change something, with the fields that they are good for: what to do where no step leads nearer."""
 _AIM = {event.name: aim for table in (RESERVATION, ACCOUNT) for aim in [Aim(table)] for event in table.events}

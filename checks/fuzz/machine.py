@@ -10,7 +10,9 @@ from kvescrow.checks.fuzz.goals import Goal, goals_of
 
 SHAPES = 5 * 3 * 3 * 3 * 3
 WHO = 7
-TURNS = 7**4
+TURNS = 48 * 343
+STORIES = 3
+"""How many rules tell a story, for drivers that have them."""
 PURSUITS = 8
 """How many rules pursue, beside one rule an event: about a third of all steps."""
 
@@ -52,6 +54,8 @@ def machine_of(
         for event in table.events
     }
     rules |= {f"pursue_{number}": _pursuit(who, turn) for number in range(PURSUITS)}
+    if hasattr(driver, "story"):
+        rules |= {f"story_{number}": _story(who, turn) for number in range(STORIES)}
     if durable:
         rules["restart"] = _restart()
     return type("Machine", (Machine,), rules)
@@ -79,3 +83,11 @@ def _restart() -> object:
         self.driver.restart()
 
     return restart
+
+
+def _story(who: st.SearchStrategy[int], turn: st.SearchStrategy[int]) -> object:
+    @rule(who=who, turn=turn)
+    def story(self, who: int, turn: int) -> None:  # type: ignore[no-untyped-def]  # a method of Machine
+        self.driver.story(who, turn)
+
+    return story

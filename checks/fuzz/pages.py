@@ -1,17 +1,19 @@
 """Driving a page pool: every event of the promise and page tables, for a few holders on a few pages."""
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from itertools import islice, product
 from typing import cast
 
 from attrs import evolve, frozen
 
 from kvescrow.checks.fuzz.aiming import Aim, Blocked
+from kvescrow.checks.fuzz.calls import Call
 from kvescrow.checks.fuzz.compiled import Address, Asked
 from kvescrow.checks.fuzz.coverage import Coverage
 from kvescrow.checks.fuzz.differences import shown
 from kvescrow.checks.fuzz.driver import INVARIANTS_EVERY, Driver, next_goals, rotated
 from kvescrow.checks.fuzz.goals import Goal, goals_of
+from kvescrow.checks.fuzz.stories import STORIES
 from kvescrow.checks.targets.protocols import PageFacts, PageTarget, PoolSetup, Subject
 from kvescrow.spec.language.compiler import function_of
 from kvescrow.spec.language.expressions import reads
@@ -20,7 +22,7 @@ from kvescrow.spec.language.table import effects_of
 from kvescrow.spec.tables.registry import TABLE_BY_NAME
 from kvescrow.spec.vocabulary import HolderState, PrefixScope
 from kvescrow.spec.world.outcome import Outcome
-from kvescrow.spec.world.pages import PageWorld, exact_chain
+from kvescrow.spec.world.pages import PROMISE_EVENTS, PageWorld, exact_chain
 
 PROMISE, PAGE = TABLE_BY_NAME["promise"], TABLE_BY_NAME["page"]
 PAGE_LENGTH = 2
@@ -53,37 +55,6 @@ DEEPEST = 3
 """How many rows, and how far back, are looked at to clear the way to a goal."""
 
 
-@frozen
-class Call:
-    """One event of a page, with the arguments of `PageTarget`'s method of the same name."""
-
-    method: str
-    arguments: tuple[object, ...]
-    named: tuple[tuple[str, object], ...] = ()
-
-    def __str__(self) -> str:
-        shown_arguments = [shown(argument) for argument in self.arguments]
-        shown_arguments += [f"{name}={shown(value)}" for name, value in self.named]
-        return f"{self.method}({', '.join(shown_arguments)})"
-
-    @property
-    def page(self) -> int | None:
-        """Return the page that it is about, if any."""
-        if self.method in ("admit", "grow", "close"):
-            return None
-        return next(argument for argument in self.arguments if isinstance(argument, int))
-
-    @property
-    def holder(self) -> str | None:
-        """Return the holder that acts, if any."""
-        first = self.arguments[0]
-        return first if isinstance(first, str) else None
-
-    def on(self, subject: object) -> object:
-        """Return what `subject` answers."""
-        return getattr(subject, self.method)(*self.arguments, **dict(self.named))
-
-
 def setup_of(shape: int) -> PoolSetup:
     """Return a small pool, of sizes about what two or three holders need."""
     shape, size = divmod(shape, 5)
@@ -111,12 +82,14 @@ class PageDriver(Driver):
         super().__init__(coverage, subject)
         self._enabled: Goal | None = None
         self._recent_page = 1
+        self._parent: int | None = None
+        """The page that wants a page after it."""
         self._recent_holder = HOLDERS[0]
 
-    def open(self, shape: int) -> None:
-        """Open world and target."""
+    def setup_of(self, shape: int) -> PoolSetup:
+        """Return a small pool; its digests are weak only where the target's can be."""
         setup = setup_of(shape)
-        self.open_with(evolve(setup, weak_digest=setup.weak_digest and self.subject.capabilities.chooses_digest))
+        return evolve(setup, weak_digest=setup.weak_digest and self.subject.capabilities.chooses_digest)
 
     def open_with(self, setup: PoolSetup) -> None:
         """Open world and target as `setup` says."""
@@ -156,14 +129,35 @@ class PageDriver(Driver):
         call, nearest = self._reaching(goal, who, turn)
         if call is not None or nearest is None or depth == 0:
             return call
-        obstacle, view, page, holder = nearest
-        self._recent_page, self._recent_holder = page or self._recent_page, holder or self._recent_holder
-        rows = [row for row in _WRITERS if obstacle.fields & row.writes and obstacle.is_cured_by(row.after(view))]
-        for row in rotated(rows, turn)[:MOST_WAYS]:
-            call = self._enabling(row.goal, 0, turn, depth - 1)
+        self._focus(nearest)
+        for writer in rotated(_clearing(nearest), turn)[:MOST_WAYS]:
+            call = self._enabling(writer.goal, 0, turn, depth - 1)
             if call is not None:
                 return call
         return None
+
+    def _focus(self, near: "Near") -> None:
+        """Let the next choice start from the page and the holder that something stands before."""
+        call = near.call
+        self._recent_holder = call.holder or self._recent_holder
+        if call.page is None:
+            return
+        self._recent_page = call.page
+        if any(entity == "parent" for entity, _ in near.obstacle.fields):
+            # What must change is the page before it.
+            up = call.arguments[3] if call.method == "seal" else self.world.parents[call.page]
+            self._recent_page = cast(int, up) or self._recent_page
+        elif near.obstacle.fields & set(_OF_CHILDREN):
+            self._parent = call.page
+
+    def story(self, who: int, turn: int) -> None:
+        """Do events that belong together, one after the other."""
+        turn, kind = divmod(turn, len(STORIES))
+        turn, length = divmod(turn, 3)
+        contents = tuple(TOKENS[(turn // 2 + place) % len(TOKENS)] for place in range(1 + length))
+        holder = self._holders(who)[0]
+        for call in STORIES[kind](self.world, holder, self._scope(turn), contents):
+            self.perform(call)
 
     def _states(self, goal: Goal) -> list[object]:
         if goal.table is PAGE:
@@ -184,8 +178,8 @@ class PageDriver(Driver):
             obstacle = _PAGE_AIM.obstacle(goal, seen.view, seen.parameters)
             if obstacle is None:
                 return call, None
-            if nearest is None or len(obstacle.requirements) > len(nearest[0].requirements):
-                nearest = (obstacle, seen.view, call.page, call.holder)
+            if nearest is None or len(obstacle.requirements) > len(nearest.obstacle.requirements):
+                nearest = Near(obstacle, seen.view, call)
         return None, nearest
 
     def _reaching_promise(self, goal: Goal, who: int, turn: int) -> tuple[Call | None, "Near | None"]:
@@ -197,15 +191,17 @@ class PageDriver(Driver):
                 solved = _PROMISE_AIM.solve(goal, seen.view, seen.parameters, _no_names, turn)
                 if not isinstance(solved, Blocked):
                     return self._promise(event, holder, cast(int, solved.get("units", 0)), turn), None
-                nearest = nearest or (solved, seen.view, None, holder)
+                nearest = nearest or Near(solved, seen.view, Call(event, (holder,)))
         return None, nearest
 
     def _promise(self, event: str, holder: str, units: int, turn: int) -> Call:
-        if event == "close":
-            return Call("close", (holder,))
-        if event == "grow":
-            return Call("grow", (holder, units))
-        return Call("admit", (holder, self._scope(turn), units))
+        match event:
+            case "admit":
+                return Call(event, (holder, self._scope(turn), units))
+            case "grow":
+                return Call(event, (holder, units))
+            case _:
+                return Call(event, (holder,))
 
     def _scope(self, turn: int) -> PrefixScope:
         """Return the base scope two times in three, so that prefixes meet; else one that differs in one field."""
@@ -228,11 +224,11 @@ class PageDriver(Driver):
         if turn % 2:
             flags = (False, True)
         match event:
-            case "admit" | "grow" | "close":
+            case _ if event in PROMISE_EVENTS:
                 yield from (self._promise(event, holder, 1 + turn % 3, turn) for holder in holders)
             case "allocate" | "drop":
                 yield from (Call(event, (holder, page)) for page, holder in product(pages, holders))
-            case "evict":
+            case "evict" | "park":
                 yield from (Call(event, (page,)) for page in pages)
             case "touch":
                 for page, write, holder in product(pages, flags, holders):
@@ -260,10 +256,18 @@ class PageDriver(Driver):
             if event == "share" and self.world.tokens[page]:
                 contents = [self.world.tokens[page], *contents]
                 parents = [self.world.parents[page], *parents]
-            elif event == "seal" and turn % 5 == 0:
-                parents = [parents[1], *parents]
+            elif event == "seal":
+                parents = [*self._chain_ends(page, turn), *parents]
             for tokens, parent in product(contents[:3], parents[:3]):
                 yield Call(event, (holder, page, tokens, parent))
+
+    def _chain_ends(self, page: int, turn: int) -> list[int | None]:
+        """Return a published page to go on after: the one that wants a child, or the last one, or none."""
+        scope = self.world.pages[page]["scope"]
+        published = [n for n, record in enumerate(self.world.pages) if record["matchable"] and record["scope"] == scope]
+        if self._parent in published:
+            return [self._parent]
+        return list(published[-1:]) if turn % 3 else [None]
 
     # --- doing it -----------------------------------------------------------------------------------------------------
 
@@ -271,6 +275,7 @@ class PageDriver(Driver):
         """Do one event on both sides and compare reply and the whole snapshot."""
         step = str(call)
         self.steps.append(step)
+        self.done.append(("perform", (call,)))
         outcome = cast(Outcome, call.on(self.world))
         specified = PageFacts(outcome.decision, outcome.reason)
         self.steps[-1] += f" -> {outcome.row}"
@@ -289,8 +294,25 @@ def _no_names(parameter: str) -> Sequence[object]:
     raise AssertionError(f"the promise table has no parameter `{parameter}` that is a name")
 
 
-Near = tuple[Blocked, View, int | None, str | None]
-"""What stands before a goal, in which view, for which page and holder."""
+@frozen(eq=False)
+class Near:
+    """The call that comes nearest to a goal, and what stands before it."""
+
+    obstacle: Blocked
+    view: View
+    call: Call
+
+
+_OF_CHILDREN: Mapping[Address, Address] = {
+    ("page", "busy"): ("parent", "busy"),
+    ("page", "children"): ("parent", "children"),
+}
+"""A field of a page that only rows of the pages after it write."""
+_OF_PARENT: Mapping[Address, Address] = {
+    ("parent", "cached"): ("pool", "cached"),
+    ("parent", "matchable"): ("page", "matchable"),
+}
+"""A field of the page before it that rows of that page write, and what they write."""
 
 
 @frozen(eq=False)
@@ -323,6 +345,15 @@ def _writer(goal: Goal) -> Writer:
             for effect in effects_of(goal.table, goal.row)
         ),
     )
+
+
+def _clearing(near: Near) -> list[Writer]:
+    """Return the rows that take away what stands before the goal, as far as can be told."""
+    fields, elsewhere = near.obstacle.fields, {**_OF_CHILDREN, **_OF_PARENT}
+    moved = {elsewhere[field] for field in fields if field in elsewhere}
+    if moved:
+        return [writer for writer in _WRITERS if writer.writes & moved]
+    return [w for w in _WRITERS if w.writes & fields and near.obstacle.is_cured_by(w.after(near.view))]
 
 
 _PAGE_AIM, _PROMISE_AIM = Aim(PAGE), Aim(PROMISE)

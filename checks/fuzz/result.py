@@ -52,7 +52,7 @@ class FuzzResult:
     seconds: float
     examples: int
     steps: int
-    """Events that world and target both decided, while shrinking included."""
+    """Events that world and target both decided."""
     rows_hit: int
     rows: int
     guards_hit: int

@@ -14,6 +14,7 @@ from kvescrow.checks.fuzz.ledger import LedgerDriver
 from kvescrow.checks.fuzz.pages import PageDriver
 from kvescrow.checks.fuzz.profiles import Profile, profile_called, settings_of
 from kvescrow.checks.fuzz.result import FAILED, PASSED, UNCOVERED, FuzzResult, NotApplicable, Progress
+from kvescrow.checks.fuzz.shrink import least_failure
 from kvescrow.checks.fuzz.unreachable import UNREACHABLE
 from kvescrow.checks.targets.protocols import Kind, Subject
 from kvescrow.checks.targets.registry import subject_called
@@ -70,8 +71,8 @@ class Run:
     coverage: Coverage = field(init=False)
     examples: int = 0
     steps: int = 0
-    last: Sequence[str] = ()
-    """The steps of the run of the machine that ended last: the least failing one, once Hypothesis has shrunk it."""
+    last: Driver | None = None
+    """The run of the machine that ended last: the one that failed, where one did."""
 
     def __attrs_post_init__(self) -> None:
         self.coverage = Coverage(self.driver.tables)
@@ -126,13 +127,18 @@ class Run:
     def _on_run(self, driver: Driver) -> None:
         self.examples += 1
         self.steps += max(0, len(driver.steps) - 1)
-        self.last = driver.steps
+        self.last = driver
         self.on_progress(Progress(self.examples, self.steps, self.coverage.counts()))
 
     def _told(self, found: Disagreement) -> str:
+        assert self.last is not None, "a disagreement comes from a run"
+        least = least_failure(self._open_driver, self.last.setup, self.last.done)
+        steps: Sequence[str] = self.last.steps
+        if least is not None:
+            found, steps = least.disagreement, least.steps
         lines = ["Specification and implementation differ:", f"  {found.step}"]
         lines += [f"    {difference}" for difference in found.differences]
-        lines += ["Least steps:", *(f"  {number}. {step}" for number, step in enumerate(self.last))]
+        lines += ["Least steps:", *(f"  {number}. {step}" for number, step in enumerate(steps))]
         return "\n".join(lines)
 
     def _listed(self) -> Mapping[str, str]:
