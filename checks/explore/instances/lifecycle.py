@@ -143,7 +143,8 @@ def slot_moves(number: int, size: Size) -> Iterator[Move]:
     for amount in range(1, min(size.amounts, size.bounds) + 1):
         yield move(f" {amount}", "reserve", amount=amount, max_wait=0, **request)
         yield move(f" {amount} or wait", "reserve", amount=amount, max_wait=1, **request)
-        yield move(f" {amount} behind others", "reserve", ahead=1, amount=amount, max_wait=1, **request)
+        yield move(f" {amount} behind others", "reserve", ahead=1, amount=amount, max_wait=0, **request)
+        yield move(f" {amount} or wait behind others", "reserve", ahead=1, amount=amount, max_wait=1, **request)
     yield move("", "promote", lease=1)
     yield move(" behind others", "promote", ahead=1, lease=1)
     yield move(" after its wait", "promote", clock=LATE, lease=1)

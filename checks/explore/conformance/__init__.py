@@ -1,0 +1,1 @@
+"""The state graph of an instance, walked on a real implementation."""
