@@ -12,6 +12,7 @@ _VERBS = {
     "verify": ("kvescrow.checks.cli.verify", "Run the whole of it on small sizes; one verdict table."),
     "prove": ("kvescrow.checks.cli.prove", "Prove every row against every invariant with Z3."),
     "fuzz": ("kvescrow.checks.cli.fuzz", "Drive an implementation beside the tables, step by step."),
+    "torture": ("kvescrow.checks.cli.torture", "Let stores suffer crashes, lost replies and full disks."),
     "replay": ("kvescrow.checks.cli.replay", "Run a workload trace on virtual time."),
     "conform": ("kvescrow.checks.cli.conform", "Drive a real paged-KV decoder and watch its memory."),
     "check-journal": ("kvescrow.checks.cli.check_journal", "Check a recorded journal against the tables."),

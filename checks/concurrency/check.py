@@ -13,6 +13,8 @@ from kvescrow.spec.vocabulary import LedgerEvent, LedgerSnapshot, UserError
 
 MOST_FINDINGS = 20
 """Findings that are kept: the first one explains, and others often follow from it."""
+MOST_OF_A_KIND = 4
+"""Findings of one fault that are kept, so that one that shows a hundred times does not hide another."""
 
 
 @frozen
@@ -67,12 +69,12 @@ class _Check:
         self._is_known = True
 
     def verdict(self, final: LedgerSnapshot | None) -> HistoryVerdict:
-        self._keep(against_time(self._calls, self._floors))
         acknowledged = self._acknowledged()
         if self._journal is None:
             changes, makers = self._from_calls(acknowledged)
         else:
             changes, makers = self._from_journal(self._journal, acknowledged)
+        self._keep(against_time(self._calls, self._floors))
         self._replay(changes, makers, final)
         verdict = "failed" if self._counts else "passed" if self._is_known else "unknown"
         return HistoryVerdict(verdict, len(self._calls), len(changes), tuple(self._kept), self._counts)
@@ -80,7 +82,7 @@ class _Check:
     def _keep(self, findings: Iterator[Finding]) -> None:
         for finding in findings:
             self._counts[finding.fault] += 1
-            if len(self._kept) < MOST_FINDINGS:
+            if self._counts[finding.fault] <= MOST_OF_A_KIND and len(self._kept) < MOST_FINDINGS:
                 self._kept.append(finding)
 
     def _find(self, fault: Fault, where: object, what: str) -> None:

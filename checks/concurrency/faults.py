@@ -83,8 +83,7 @@ _TIME = {Reason.LEASE_EXPIRED, Reason.QUEUE_TIMEOUT, Reason.TOO_LATE, Reason.SUS
 def fault_of(found: Answer, expected: Outcome) -> Fault:
     """Return the name of the fault of an answer that should have been `expected`."""
     if not found.changes:
-        gave_room = expected.decision in _GRANTS
-        return Fault.UNDER_GRANTED if gave_room and found.reason in _SHORTAGES else Fault.WRONG_ANSWER
+        return _fault_of_question(found, expected)
     if expected.decision is Decision.RECORDED:
         return Fault.DOUBLED
     if expected.reason is Reason.FORGED:
@@ -97,4 +96,12 @@ def fault_of(found: Answer, expected: Outcome) -> Fault:
         return Fault.OVER_GRANTED
     if expected.decision is Decision.EXPIRED or expected.reason in _TIME:
         return Fault.EXPIRY_IGNORED
+    return Fault.WRONG_ANSWER
+
+
+def _fault_of_question(found: Answer, expected: Outcome) -> Fault:
+    if expected.decision in (Decision.EXPIRED, Decision.SUSPECTED):
+        return Fault.EXPIRY_IGNORED
+    if expected.decision in _GRANTS and found.reason in _SHORTAGES:
+        return Fault.UNDER_GRANTED
     return Fault.WRONG_ANSWER

@@ -24,7 +24,7 @@ class Replay:
 
     def __init__(self, terms: Terms) -> None:
         self._world = terms.world()
-        self._wrong_free: tuple[int, int] | None = None
+        self._wrong: dict[str, int] = {}
 
     def change(self, change: Change, *, authentic: bool = True) -> Iterator[Finding]:
         """Apply `change` and yield what is wrong with its answer."""
@@ -32,7 +32,9 @@ class Replay:
         free = self._free(change.event)
         outcome = self._world.apply(change.event, authentic=authentic)
         expected = self._answer(change.event, outcome, free)
-        yield from self._compare(f"change {change.seq}, {told(change.event)}", change.answer, outcome, expected)
+        yield from self._compare(
+            f"change {change.seq}, {told(change.event)}", change.event, change.answer, outcome, expected
+        )
 
     def question(self, call: Call, until: int | None) -> Iterator[Finding]:
         """Yield what is wrong with an answer that says that nothing changed.
@@ -49,7 +51,7 @@ class Replay:
                 return
             first = first or (outcome, expected)
         if first is not None:
-            yield from self._compare(str(call), found, *first)
+            yield from self._compare(str(call), call.event, found, *first)
 
     def end(self, final: LedgerSnapshot) -> Iterator[Finding]:
         """Yield where the ledger's last state is not what its changes come to."""
@@ -79,23 +81,35 @@ class Replay:
         if final.queue != expected.queue:
             yield Finding(Fault.WRONG_STATE, "queue", f"{final.queue}; the changes come to {expected.queue}")
 
-    def _compare(self, where: str, found: Answer, outcome: Outcome, expected: Answer) -> Iterator[Finding]:
+    def _compare(
+        self, where: str, event: LedgerEvent, found: Answer, outcome: Outcome, expected: Answer
+    ) -> Iterator[Finding]:
         if (found.decision, found.reason) != (expected.decision, expected.reason):
             yield Finding(fault_of(found, outcome), where, f"{found}; {outcome.row} gives {expected}")
         elif _identity(found) != _identity(expected):
             yield Finding(Fault.WRONG_ANSWER, where, f"{found}; {outcome.row} gives {expected}")
-        yield from self._compare_free(where, found, expected)
+        yield from self._compare_free(where, event, found, expected)
 
-    def _compare_free(self, where: str, found: Answer, expected: Answer) -> Iterator[Finding]:
-        if found.free is None or expected.free is None or found.free == expected.free:
+    def _compare_free(self, where: str, event: LedgerEvent, found: Answer, expected: Answer) -> Iterator[Finding]:
+        if found.free is None or expected.free is None:
             return
-        wrong = (found.free[0] - expected.free[0], found.free[1] - expected.free[1])
-        # A counter that is wrong once stays wrong, so each new difference is told once.
-        if wrong != self._wrong_free:
-            self._wrong_free = wrong
-            fault = Fault.CHARGED_WITHOUT_WORK if sum(wrong) < 0 else Fault.WORK_WITHOUT_CHARGE
-            what = f"free in tenant and pool were {found.free}; the reservations leave {expected.free}"
-            yield Finding(fault, where, what)
+        if expected.reason in _TELLS_NOTHING:
+            if found.free != expected.free:
+                yield Finding(Fault.WRONG_ANSWER, where, "it tells what is free to someone who may not ask")
+            return
+        key = key_of(event)
+        for account, told_free, left in zip(
+            (f"tenant {key.tenant}" if key is not None else "no tenant", "the pool"),
+            found.free,
+            expected.free,
+            strict=True,
+        ):
+            wrong = told_free - left
+            # A counter that is wrong once stays wrong, so each new difference is told once.
+            if wrong != self._wrong.get(account, 0) and wrong != 0:
+                fault = Fault.CHARGED_WITHOUT_WORK if wrong < 0 else Fault.WORK_WITHOUT_CHARGE
+                yield Finding(fault, where, f"{told_free} were free in {account}; the reservations leave {left}")
+            self._wrong[account] = wrong
 
     def _try(self, call: Call, moment: int) -> tuple[Outcome, Answer]:
         """Return the answer at `moment`, and leave the world as it was."""

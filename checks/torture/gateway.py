@@ -1,0 +1,48 @@
+"""One gateway process: several client threads, each with a connection and a front of its own."""
+
+import random
+import time
+from pathlib import Path
+from threading import Thread
+
+from kvescrow.checks.torture.caller import Caller, Echo, Over
+from kvescrow.checks.torture.log import Log
+from kvescrow.checks.torture.site import Site
+from kvescrow.checks.torture.workload import GATEWAY_LEASE, Lives
+
+THREADS = 3
+
+
+def run_gateway(site: Site, incarnation: str, path: Path, seed: int, until: int) -> None:
+    """Serve requests until the work is over, or until `until` on the monotonic clock in nanoseconds.
+
+    `incarnation` is unique to this process start; its threads are owners of work, named after it.
+    """
+    log = Log(path, incarnation)
+    echo = Echo(site, log, incarnation, until)
+    threads = [
+        Thread(target=_serve, args=(site, log, echo, f"{incarnation}/{number}", f"{seed} {number}", until))
+        for number in range(THREADS)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def _serve(site: Site, log: Log, echo: Echo, owner: str, seed: str, until: int) -> None:
+    dice = random.Random(seed)
+    caller = Caller(site, log, owner, until, dice).with_faults(echo)
+    lives = Lives(site, caller, site.front(caller, GATEWAY_LEASE), log, owner, dice)
+    try:
+        while not site.clock.work_is_over and time.monotonic_ns() < until:
+            lives.live()
+    except Over:
+        return
+    finally:
+        caller.close()
+
+
+def incarnation_of(owner: str) -> str:
+    """Return the process that `owner` was a thread of."""
+    return owner.partition("/")[0]

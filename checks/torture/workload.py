@@ -1,0 +1,220 @@
+"""What gateways do: requests taken through whole lives, with everything that clients, workers and schedulers do."""
+
+import random
+import time
+
+from attrs import evolve, frozen
+
+from kvescrow.checks.torture.caller import Caller
+from kvescrow.checks.torture.log import Log
+from kvescrow.checks.torture.site import Front, Reply, Site
+from kvescrow.spec.vocabulary import (
+    OWNED_STATES,
+    Cancel,
+    Decision,
+    Extend,
+    Finish,
+    Key,
+    LedgerEvent,
+    Preempt,
+    Reason,
+    Receipt,
+    Renew,
+    ReportUsage,
+    ReservationState,
+    Reserve,
+    SetBudget,
+    SetPoolLimit,
+    SetTenantLimit,
+    Start,
+    StopOutcome,
+)
+
+S = ReservationState
+
+GATEWAY_LEASE = 250_000
+OWNER_LEASE = 300_000
+"""Microseconds; short, so that leases run out within a run of seconds."""
+FAR = 10**13
+_NAMES = 600
+"""Request names; they come again after the retention of their records, under a new life."""
+_NAMES_A_SECOND = 120
+
+_MAY_RUN = (Decision.STARTED, Decision.RECORDED, Decision.RENEWED)
+
+
+@frozen
+class _Execution:
+    key: Key
+    generation: int
+    bound: int
+
+
+class Lives:
+    """One client thread of a gateway."""
+
+    def __init__(self, site: Site, caller: Caller, front: Front, log: Log, owner: str, dice: random.Random) -> None:
+        """Take requests through `front`; `owner` is the incarnation that starts their work."""
+        self._site = site
+        self._caller = caller
+        self._front = front
+        self._log = log
+        self._owner = owner
+        self._dice = dice
+
+    def live(self) -> None:
+        """Take one request to its end, or leave it on the way."""
+        dice = self._dice
+        if dice.random() < 0.04:
+            self._misbehave()
+        event = self._request()
+        reply = self._front.submit(event)
+        if self._by_chance(0.05):
+            # The same key with other parameters.
+            self._front.submit(evolve(event, digest="another"))
+        reply = self._wait(event, reply)
+        if reply.state is not S.RESERVED:
+            return
+        if self._by_chance(0.06):
+            self._front.submit(Renew(event.key, reply.life, lease=GATEWAY_LEASE))
+        if self._by_chance(0.06):
+            self._front.submit(Cancel(event.key, reply.life))
+        elif self._by_chance(0.05):
+            return
+        elif self._by_chance(0.08):
+            # Its lease runs out; the start comes at that moment or later.
+            time.sleep(GATEWAY_LEASE / 1e6 * dice.choice([0.98, 1.0, 1.1]))
+        self._run(event.key, reply.life)
+
+    def _by_chance(self, share: float) -> bool:
+        return self._dice.random() < share
+
+    def _request(self) -> Reserve:
+        """Return a request that other gateways may submit too, at about the same time, with the same parameters."""
+        number = int(self._site.clock() / 1e6 * _NAMES_A_SECOND + self._dice.randrange(-4, 5)) % _NAMES
+        fixed = random.Random(number)
+        key = Key(fixed.choice(["red", "red", "blue", "blue", "green"]), f"r{number}")
+        if self._by_chance(0.03):
+            key = Key(self._dice.choice(["red", "nobody"]), f"late-{self._owner}-{self._dice.random()}")
+            return Reserve(
+                key,
+                5,
+                "d",
+                self._site.clock() + 50_000,
+                least_service=self._dice.choice([0, 100_000]),
+                lease=GATEWAY_LEASE,
+            )
+        return Reserve(
+            key,
+            fixed.choice([5, 10, 15, 30, 45, 200 if number % 50 == 0 else 20]),
+            "d",
+            FAR,
+            max_wait=fixed.choice([0, 0, 200_000, 400_000]),
+            lease=GATEWAY_LEASE,
+            authorised=number % 97 != 0,
+        )
+
+    def _wait(self, event: Reserve, reply: Reply) -> Reply:
+        """Ask again while the request waits in the queue."""
+        while reply.state is S.QUEUED:
+            if self._by_chance(0.1) or self._site.clock.work_is_over:
+                return self._front.submit(Cancel(event.key, reply.life))
+            time.sleep(0.02)
+            self._front.advance()
+            reply = self._front.submit(event)
+        return reply
+
+    def _run(self, key: Key, life: int) -> None:
+        """Start the work, let it run in steps, stop it, and deliver the receipt."""
+        work = self._start(key, life)
+        if work is None:
+            return
+        used = self._steps(work, life)
+        self._log.work_ended(work.generation, time.monotonic_ns())
+        if self._by_chance(0.05):
+            self._forge(work)
+        outcome = self._dice.choice([StopOutcome.COMPLETED, StopOutcome.COMPLETED, *StopOutcome])
+        stop = self._receipt(work, used, outcome)
+        if self._by_chance(0.05):
+            # Late: the lease runs out first, so the work is suspect when its receipt comes.
+            time.sleep(OWNER_LEASE / 1e6 * 1.1)
+            self._front.advance()
+        reply = self._front.submit(stop)
+        if self._by_chance(0.1):
+            self._front.submit(stop)
+        if reply.state is S.QUEUED:
+            self._go_on(key, life, stop)
+
+    def _start(self, key: Key, life: int) -> _Execution | None:
+        """Return the execution that this thread may run now; None where there is none."""
+        reply = self._front.submit(Start(key, life, self._owner, lease=OWNER_LEASE))
+        if reply.reason is Reason.SUSPECT:
+            # A start whose reply was lost, and long ago; another owner's work refuses the renewal.
+            reply = self._front.submit(Renew(key, life, self._owner, reply.generation, lease=OWNER_LEASE))
+        if reply.decision in _MAY_RUN and reply.state is S.RUNNING:
+            self._log.work_began(key, reply.generation, time.monotonic_ns(), reply.bound)
+            return _Execution(key, reply.generation, reply.bound)
+        if reply.state in OWNED_STATES:
+            # Where it is this owner's it never ran, so its stop can be certified; another owner's refuses it.
+            never = _Execution(key, reply.generation, 0)
+            self._front.submit(self._receipt(never, 0, StopOutcome.STOPPED))
+        return None
+
+    def _steps(self, work: _Execution, life: int) -> int:
+        """Run until told to stop or done; return what was used."""
+        dice, used, bound = self._dice, 0, work.bound
+        for _ in range(dice.randrange(1, 6)):
+            time.sleep(dice.choice([0.002, 0.005, 0.02]))
+            used += dice.randrange(1, 6)
+            actions: list[LedgerEvent] = [
+                ReportUsage(work.key, self._owner, work.generation, used),
+                Renew(work.key, life, self._owner, work.generation, lease=OWNER_LEASE),
+                Extend(work.key, self._owner, work.generation, bound + 3),
+                Cancel(work.key, life),
+                Preempt(work.key, work.generation),
+            ]
+            reply = self._front.submit(dice.choices(actions, weights=[5, 5, 3, 1, 1])[0])
+            if reply.decision is Decision.EXTENDED:
+                bound = reply.bound
+                self._log.work_grew(work.generation, time.monotonic_ns(), bound)
+            if reply.state in (S.CANCELLING, S.PREEMPTING):
+                break
+        return used
+
+    def _go_on(self, key: Key, life: int, before: Finish) -> None:
+        """Wait for a preempted request's turn, send the old receipt again, and run it once more."""
+        for _ in range(20):
+            time.sleep(0.01)
+            self._front.advance()
+            state = self._front.submit(Renew(key, life, lease=GATEWAY_LEASE)).state
+            if state is S.RESERVED and (work := self._start(key, life)) is not None:
+                # The receipt of the execution before must not stop this one.
+                self._front.submit(before)
+                self._log.work_ended(work.generation, time.monotonic_ns())
+                self._front.submit(self._receipt(work, 1, StopOutcome.COMPLETED))
+            if state is not S.QUEUED:
+                return
+        self._front.submit(Cancel(key, life))
+
+    def _receipt(self, work: _Execution, used: int, outcome: StopOutcome) -> Finish:
+        receipt = Receipt("", work.key, self._owner, work.generation, 1, outcome, used, "", b"")
+        return Finish(self._site.sign(receipt))
+
+    def _forge(self, work: _Execution) -> None:
+        """Deliver a receipt that nobody signed, and a proof for an owner that it was not given for."""
+        stop = self._receipt(work, 0, StopOutcome.COMPLETED)
+        self._caller.submit_proof(Finish(evolve(stop.receipt, used=1)), authentic=False)
+        proof = self._site.fence(work.key, "another owner")
+        self._caller.submit_proof(evolve(proof, owner=self._owner), authentic=False)
+
+    def _misbehave(self) -> None:
+        """Change limits as an operator does, now and then."""
+        limits = {name: terms.limit for name, terms in self._site.terms.tenants.items()}
+        dice = self._dice
+        match dice.randrange(3):
+            case 0:
+                self._front.submit(SetTenantLimit("blue", limits["blue"] - dice.choice([0, 0, 10])))
+            case 1:
+                self._front.submit(SetBudget("red", self._site.terms.tenants["red"].budget - dice.choice([0, 1])))
+            case _:
+                self._front.submit(SetPoolLimit(self._site.terms.pool_limit - dice.choice([0, 0, 10])))
