@@ -1,6 +1,13 @@
-"""The reference ledger as a target: in memory, and in an SQLite file."""
+"""The reference ledger as a target: in memory, in an SQLite file, in PostgreSQL, in Valkey.
 
+A server is taken from the environment, or started from its wheel once a process.
+"""
+
+import atexit
+import os
 from collections.abc import Callable
+from functools import cache
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -12,16 +19,19 @@ from kvescrow.spec.vocabulary import Fence, LedgerEvent, LedgerSnapshot, Receipt
 
 _KEY = b"a key that only this fuzz run has"
 
+POSTGRES_URL, VALKEY_URL = "KVESCROW_POSTGRES_URL", "KVESCROW_VALKEY_URL"
+"""Environment variables that name a server to use; what a run makes there has names of its own, and is removed."""
+
 
 class ReferenceLedger:
     """Any store of the reference behind `LedgerTarget`."""
 
-    def __init__(self, opened: Callable[[], Ledger], keyring: Keyring, folder: TemporaryDirectory[str] | None) -> None:
-        """Open with `opened`, now and after each restart. `folder`, if any, is removed at the end."""
+    def __init__(self, opened: Callable[[], Ledger], keyring: Keyring, remove: Callable[[], None]) -> None:
+        """Open with `opened`, now and after each restart. `remove` takes away what is kept, at the end."""
         self._opened = opened
         self._ledger = opened()
         self._keyring = keyring
-        self._folder = folder
+        self._remove = remove
 
     def submit(self, event: LedgerEvent) -> LedgerFacts:
         """Decide one event."""
@@ -46,10 +56,9 @@ class ReferenceLedger:
         self._ledger = self._opened()
 
     def close(self) -> None:
-        """Close the ledger and remove its file."""
+        """Close the ledger and remove what it kept."""
         self._ledger.close()
-        if self._folder is not None:
-            self._folder.cleanup()
+        self._remove()
 
 
 def _config(setup: LedgerSetup) -> LedgerConfig:
@@ -64,7 +73,7 @@ def _keyring() -> Keyring:
 def open_memory(setup: LedgerSetup) -> ReferenceLedger:
     """Open the ledger in memory."""
     keys = _keyring()
-    return ReferenceLedger(lambda: MemoryLedger(_config(setup), keyring=keys), keys, None)
+    return ReferenceLedger(lambda: MemoryLedger(_config(setup), keyring=keys), keys, lambda: None)
 
 
 def open_sqlite(setup: LedgerSetup) -> ReferenceLedger:
@@ -72,7 +81,62 @@ def open_sqlite(setup: LedgerSetup) -> ReferenceLedger:
     keys = _keyring()
     folder = TemporaryDirectory(prefix="kvescrow-fuzz-")
     path = Path(folder.name) / "ledger.sqlite"
-    return ReferenceLedger(lambda: SqliteLedger(path, _config(setup), keyring=keys), keys, folder)
+    return ReferenceLedger(lambda: SqliteLedger(path, _config(setup), keyring=keys), keys, folder.cleanup)
+
+
+_NUMBERS = count()
+
+
+def _new_name() -> str:
+    return f"kvescrow_fuzz_{os.getpid()}_{next(_NUMBERS)}"
+
+
+@cache
+def _postgres_url() -> str:
+    url = os.environ.get(POSTGRES_URL)
+    if url:
+        return url
+    from kvescrow.checks.targets.servers import PostgresServer
+
+    server = PostgresServer()
+    atexit.register(server.close)
+    return server.url
+
+
+@cache
+def _valkey_url() -> str:
+    url = os.environ.get(VALKEY_URL)
+    if url:
+        return url
+    from kvescrow.checks.targets.servers import ValkeyServer
+
+    server = ValkeyServer()
+    atexit.register(server.close)
+    return server.url
+
+
+def open_postgres(setup: LedgerSetup) -> ReferenceLedger:
+    """Open the ledger in a PostgreSQL schema of its own; its time moves by `Tick` alone."""
+    from kvescrow.reference.ledger.postgres import PostgresLedger, drop
+
+    keys, url, name = _keyring(), _postgres_url(), _new_name()
+
+    def opened() -> Ledger:
+        return PostgresLedger(url, _config(setup), schema=name, keyring=keys, clock=None)
+
+    return ReferenceLedger(opened, keys, lambda: drop(url, name))
+
+
+def open_valkey(setup: LedgerSetup) -> ReferenceLedger:
+    """Open the ledger under a Valkey prefix of its own; its time moves by `Tick` alone."""
+    from kvescrow.reference.ledger.valkey import ValkeyLedger, drop
+
+    keys, url, name = _keyring(), _valkey_url(), _new_name()
+
+    def opened() -> Ledger:
+        return ValkeyLedger(url, _config(setup), prefix=name, keyring=keys, clock=None)
+
+    return ReferenceLedger(opened, keys, lambda: drop(url, name))
 
 
 def memory_subject() -> Subject:
@@ -83,3 +147,13 @@ def memory_subject() -> Subject:
 def sqlite_subject() -> Subject:
     """Return the reference ledger in an SQLite file."""
     return Subject(Kind.LEDGER, open_sqlite, Capabilities(durable=True))
+
+
+def postgres_subject() -> Subject:
+    """Return the reference ledger in PostgreSQL."""
+    return Subject(Kind.LEDGER, open_postgres, Capabilities(durable=True))
+
+
+def valkey_subject() -> Subject:
+    """Return the reference ledger in Valkey."""
+    return Subject(Kind.LEDGER, open_valkey, Capabilities(durable=True))

@@ -9,6 +9,8 @@ from kvescrow.spec.vocabulary import UserError
 TARGETS: Mapping[str, str] = {
     "ledger-memory": "kvescrow.checks.targets.ledgers:memory_subject",
     "ledger-sqlite": "kvescrow.checks.targets.ledgers:sqlite_subject",
+    "ledger-postgres": "kvescrow.checks.targets.ledgers:postgres_subject",
+    "ledger-valkey": "kvescrow.checks.targets.ledgers:valkey_subject",
     "pages": "kvescrow.checks.targets.pools:pool_subject",
 }
 """Name -> `module:factory`, where the factory takes nothing and returns a `Subject`."""

@@ -11,6 +11,6 @@ try:
 except ImportError as _error:
     raise UserError("a ledger in PostgreSQL needs psycopg 3: pip install 'kvescrow[postgres]'") from _error
 
-from kvescrow.reference.ledger.postgres.ledger import PostgresLedger
+from kvescrow.reference.ledger.postgres.ledger import PostgresLedger, drop
 
-__all__ = ["PostgresLedger"]
+__all__ = ["PostgresLedger", "drop"]

@@ -6,10 +6,9 @@ what is read after that lock, in a later statement of READ COMMITTED, is what ev
 """
 
 import json
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, TypeVar
+from typing import Any
 
 import psycopg
 from psycopg import conninfo, errors
@@ -26,10 +25,10 @@ from kvescrow.reference.ledger.postgres.statements import (
 )
 from kvescrow.reference.ledger.records import PoolAccount, Reservation
 from kvescrow.reference.ledger.recovery import Mark, Witness, went_back
+from kvescrow.reference.ledger.shared import ConnectionLost, Store
 from kvescrow.reference.receipts import Keyring
 from kvescrow.spec.vocabulary import TERMINAL_STATES, Forget, Key, LedgerEvent, Sweep, UserError
 
-T = TypeVar("T")
 Row = tuple[Any, ...]
 
 LONGEST_HOLD = 5_000
@@ -41,6 +40,16 @@ LONGEST_LOCK_WAIT = 15_000
 """Milliseconds that a group waits for the pool's row: longer than one stopped gateway can hold it."""
 
 
+_SESSION = {
+    "idle_in_transaction_session_timeout": LONGEST_HOLD,
+    "lock_timeout": LONGEST_LOCK_WAIT,
+    # Statements are planned once, maybe while the tables are still empty: only plans by index stay good.
+    "plan_cache_mode": "force_generic_plan",
+    "enable_seqscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+}
+
 _NOTICE_SOON: dict[str, Any] = {
     "connect_timeout": 5,
     "keepalives_idle": 5,
@@ -51,16 +60,8 @@ _NOTICE_SOON: dict[str, Any] = {
 """Connection options, unless the address has others: a server that is gone is noticed within about ten seconds."""
 
 
-class ConnectionLost(StorageError):
-    """The connection broke. What was being committed may have been."""
-
-
-class Database:
-    """The open connection. Its methods may be called from one thread at a time.
-
-    They raise `ConnectionLost` where the connection broke, and `StorageError` where PostgreSQL cannot do what is
-    asked; then the transaction was rolled back.
-    """
+class Database(Store):
+    """The open connection. A method that raises has rolled its transaction back."""
 
     def __init__(
         self, url: str, schema: str, config: LedgerConfig, keyring: Keyring | None, witness: Witness, writer: str
@@ -100,27 +101,28 @@ class Database:
         """Connect anew, and see whether the store has gone back behind what this gateway saw."""
         self.close()
         try:
-            options = {**_NOTICE_SOON, **conninfo.conninfo_to_dict(self._url)}
-            connection = psycopg.connect(conninfo.make_conninfo("", **options), autocommit=True)
+            connection = psycopg.connect(_address(self._url), autocommit=True)
         except psycopg.Error as error:
             raise ConnectionLost(f"{self.name}: {_first_line(error)}: check the address and that it runs") from error
         self._connection = connection
         with self._guarded():
-            connection.execute(f"SET idle_in_transaction_session_timeout = {LONGEST_HOLD}")
-            connection.execute(f"SET lock_timeout = {LONGEST_LOCK_WAIT}")
             self._check_durable()
-            if self._version() == VERSION:
-                self._compare_history()
+            if self._witness.mark is not None and self._version() == VERSION:
+                self._compare_history(self._witness.mark)
 
     def _check_durable(self) -> None:
-        if self._one("SHOW fsync")[0] != "on":
+        fsync, commit, reads_only = self._one(
+            "SELECT current_setting('fsync'), current_setting('synchronous_commit'), "
+            "current_setting('transaction_read_only')"
+        )
+        if fsync != "on":
             raise UserError(
                 f"{self.name}: fsync is off, so the server may lose what it confirmed: set fsync = on and restart it"
             )
-        if self._one("SHOW synchronous_commit")[0] in ("off", "local"):
-            self._execute("SET synchronous_commit = on")
-        if self._one("SHOW transaction_read_only")[0] == "on":
+        if reads_only == "on":
             raise StorageError(f"{self.name}: the server only reads: name the primary, not a standby")
+        if commit in ("off", "local"):
+            self._execute("SET synchronous_commit = on")
 
     def _version(self) -> int:
         known = self._one("SELECT to_regclass(%s) IS NOT NULL", (f"{quoted(self._schema)}.migration",))[0]
@@ -148,8 +150,9 @@ class Database:
                 "(version integer PRIMARY KEY, applied timestamptz NOT NULL DEFAULT now())"
             )
             for number, migration in enumerate(MIGRATIONS[version:], start=version + 1):
-                for statement in migration:
-                    self._execute(statement.format(s=s))
+                with self._open_connection.pipeline():
+                    for statement in migration:
+                        self._execute(statement.format(s=s))
                 self._execute(f"INSERT INTO {s}.migration (version) VALUES (%s)", (number,))
             if version == 0:
                 self._create_pool()
@@ -183,8 +186,11 @@ class Database:
 
     # --- one group ----------------------------------------------------------------------------------------------------
 
-    def load(self, events: Sequence[LedgerEvent]) -> tuple[Books, int]:
-        """Begin a transaction; return books with all that `events` may look at, locked, and the server's clock."""
+    def load(self, events: Sequence[LedgerEvent], defeats: int) -> tuple[Books, int]:
+        """Begin a transaction; return books with all that `events` may look at, locked, and the server's clock.
+
+        Who holds the lock is never defeated.
+        """
         keys = {key: None for event in events if (key := key_of(event)) is not None}
         names = sorted({key.tenant for key in keys})
         with self._guarded():
@@ -199,8 +205,8 @@ class Database:
         sql, connection = self._sql, self._open_connection
         with connection.pipeline():
             connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
-            accounts = connection.execute(sql.lock_tenants, (names,)) if names else None
-            pool = connection.execute(sql.lock_pool)
+            accounts = connection.execute(sql.lock_tenants, (names,), prepare=True) if names else None
+            pool = connection.execute(sql.lock_pool, prepare=True)
             found = connection.execute(
                 sql.concerned,
                 {
@@ -208,6 +214,7 @@ class Database:
                     "requests": [key.request for key in keys],
                     "names": names,
                 },
+                prepare=True,
             )
         row = pool.fetchone()
         if row is None:
@@ -221,15 +228,15 @@ class Database:
         return books, row[-1], mark
 
     def _restore(self, books: Books, found: Sequence[Row]) -> None:
-        """Put the records in `found` into `books`, each once, and the accounts that the queue needs."""
+        """Put the records in `found` into `books`, each once, and the accounts of those who wait."""
         records = {record.key: (record, place) for record, place in map(rows.reservation_of, found)}
-        others = sorted({key.tenant for key in records} - books.tenants.keys())
+        others = sorted({record.key.tenant for record, place in records.values() if place} - books.tenants.keys())
         if others:
             books.tenants.update(map(rows.tenant_of, self._all(self._sql.tenants, (others,))))
         for record, place in sorted(records.values(), key=lambda item: item[1]):
             books.restore(record, place)
 
-    def save(self, changes: Sequence[JournalEntry], books: Books) -> None:
+    def save(self, changes: Sequence[JournalEntry], books: Books) -> bool:
         """Write `changes` and what of `books` they touched, and commit."""
         keys = {key: None for entry in changes if (key := key_of(entry.event)) is not None}
         kept = [books.records[key] for key in keys if key in books.records]
@@ -251,23 +258,29 @@ class Database:
         with self._guarded():
             connection = self._open_connection
             with connection.pipeline():
-                connection.execute(self._sql.save, values)
+                connection.execute(self._sql.save, values, prepare=True)
                 connection.execute("COMMIT")
         assert self._witness.mark is not None, "`load` saw the epoch"
         self._witness.saw(Mark(self._witness.mark.epoch, pool.seq, self._writer))
+        return True
 
     def _row(self, record: Reservation, books: Books) -> Row:
         return (*rows.reservation_row(record, books.queue.place(record.key)), record.due())
 
     def release(self) -> None:
-        """End the transaction that `load` began, without a change."""
-        with self._guarded():
-            self._execute("ROLLBACK")
+        """End the transaction that `load` began, without a change.
+
+        The locks alone need no wait for the disk. A rollback would need none either, but psycopg forgets its prepared
+        statements at each.
+        """
+        with self._guarded(), self._open_connection.pipeline():
+            self._execute("SET LOCAL synchronous_commit = off")
+            self._execute("COMMIT")
 
     def kept(self, changes: Sequence[JournalEntry]) -> bool:
         """Return whether `changes`, whose commit this gateway did not hear of, were committed.
 
-        The lost session may still be committing: the pool's row is its own until it is over, so it is waited for.
+        The lost session may still be committing: the pool's row is its own until it is over, so that is waited for.
         """
         with self._guarded(), self._transaction():
             self._one(self._sql.lock_pool_alone)
@@ -276,13 +289,11 @@ class Database:
 
     # --- recovery -----------------------------------------------------------------------------------------------------
 
-    def _compare_history(self) -> None:
-        mark = self._witness.mark
+    def _compare_history(self, mark: Mark) -> None:
         with self._transaction():
             _, _, now, _ = self._pool_of(self._one(self._sql.lock_pool_alone))
-            then = self._all(self._sql.writer_of, (mark.seq,)) if mark is not None and mark.seq else []
-            lost = mark is not None and went_back(mark, now, then[0][0] if then else None)
-            if lost and mark is not None:
+            then = self._all(self._sql.writer_of, (mark.seq,)) if mark.seq else []
+            if went_back(mark, now, then[0][0] if then else None):
                 self._execute(self._sql.recover, (mark.seq,))
         self._witness.saw(now)
 
@@ -313,13 +324,24 @@ class Database:
 
     def read(self) -> Books:
         """Return the whole books, as of one moment."""
-        with self._guarded(), self._transaction("ISOLATION LEVEL REPEATABLE READ READ ONLY"):
-            name, pool, _, recovering = self._pool_of(self._one(self._sql.read_pool))
-            books = Books(name, pool, self._keyring)
-            books.recovering = recovering
-            books.tenants.update(map(rows.tenant_of, self._all(self._sql.all_tenants)))
-            for row in self._all(self._sql.all_reservations):
-                books.restore(*rows.reservation_of(row))
+        with self._guarded():
+            connection = self._open_connection
+            with connection.pipeline():
+                connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                account = connection.execute(self._sql.read_pool)
+                tenants = connection.execute(self._sql.all_tenants)
+                reservations = connection.execute(self._sql.all_reservations)
+                connection.execute("COMMIT")
+        row = account.fetchone()
+        if row is None:
+            raise self._damaged("it has no pool")
+        name, pool, _, recovering = self._pool_of(row)
+        books = Books(name, pool, self._keyring)
+        books.recovering = recovering
+        books.tenants.update(map(rows.tenant_of, tenants.fetchall()))
+        # In order of place, so that the queue is as it was.
+        for found in reservations.fetchall():
+            books.restore(*rows.reservation_of(found))
         return books
 
     def entries(self, after: int) -> list[JournalEntry]:
@@ -442,23 +464,16 @@ class Database:
 _TERMINAL = frozenset(state.value for state in TERMINAL_STATES)
 
 
+def _address(url: str) -> str:
+    """Return `url` with the options that a ledger needs; what else it says stays."""
+    parts = {**_NOTICE_SOON, **conninfo.conninfo_to_dict(url)}
+    session = " ".join(f"-c {name}={value}" for name, value in _SESSION.items())
+    return conninfo.make_conninfo("", **{**parts, "options": f"{parts.get('options') or ''} {session}".strip()})
+
+
 def _json(columns: Sequence[str], lines: "Iterator[Row] | map[Row]") -> str:
     return json.dumps([dict(zip(columns, line, strict=True)) for line in lines])
 
 
 def _first_line(error: BaseException) -> str:
     return str(error).strip().partition("\n")[0] or type(error).__name__
-
-
-def patiently(attempt: Callable[[], T], seconds: float) -> T:
-    """Return what `attempt` returns, tried again for `seconds` while the connection is lost; then raise that."""
-    until = time.monotonic() + seconds
-    pause = 0.02
-    while True:
-        try:
-            return attempt()
-        except ConnectionLost:
-            if time.monotonic() + pause > until:
-                raise
-            time.sleep(pause)
-            pause = min(0.5, 2 * pause)

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from kvescrow.checks.targets.servers import PostgresServer
+from kvescrow.checks.targets.servers import PostgresServer, ValkeyServer
 from kvescrow.reference.ledger import Ledger, LedgerConfig, MemoryLedger, SqliteLedger, TenantConfig
 from kvescrow.reference.ledger.postgres import PostgresLedger
+from kvescrow.reference.ledger.valkey import ValkeyLedger
 from kvescrow.reference.receipts import Keyring
 from kvescrow.spec.vocabulary import Finish, Key, Receipt, StopOutcome
 
@@ -36,16 +37,23 @@ def postgres() -> Iterator[PostgresServer]:
     server.close()
 
 
+@pytest.fixture(scope="session")
+def valkey() -> Iterator[ValkeyServer]:
+    server = ValkeyServer()
+    yield server
+    server.close()
+
+
 NUMBERS = count()
 
 
 @pytest.fixture
 def schema() -> str:
-    """Name a schema that no other test uses."""
+    """Name a place on a server that no other test uses: a schema, or a prefix of keys."""
     return f"ledger_{next(NUMBERS)}"
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
+@pytest.fixture(params=["memory", "sqlite", "postgres", "valkey"])
 def open_ledger(request: pytest.FixtureRequest, tmp_path: Path, keyring: Keyring) -> Iterator[Open]:
     """Open a ledger of the store under test; each call opens another one, and all are closed at the end."""
     opened: list[Ledger] = []
@@ -58,9 +66,12 @@ def open_ledger(request: pytest.FixtureRequest, tmp_path: Path, keyring: Keyring
                 ledger = MemoryLedger(config, **options)
             case "sqlite":
                 ledger = SqliteLedger(tmp_path / f"{len(opened)}.ledger", config, **options)
+            case "postgres":
+                url = request.getfixturevalue("postgres").url
+                ledger = PostgresLedger(url, config, schema=f"ledger_{next(NUMBERS)}", **options)
             case _:
-                server: PostgresServer = request.getfixturevalue("postgres")
-                ledger = PostgresLedger(server.url, config, schema=f"ledger_{next(NUMBERS)}", **options)
+                url = request.getfixturevalue("valkey").url
+                ledger = ValkeyLedger(url, config, prefix=f"ledger_{next(NUMBERS)}", **options)
         opened.append(ledger)
         return ledger
 

@@ -1,0 +1,273 @@
+"""A ledger in a store that several gateways share: what PostgreSQL and Valkey have in common (SCA-1, SCA-2).
+
+A store lets one group of events be decided over books that it loads, and keeps what changed in one step. How it
+keeps others away meanwhile is its own matter: by locks, or by refusing a change that rests on older books.
+"""
+
+import random
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from kvescrow.reference.ledger.books import Books
+from kvescrow.reference.ledger.groups import Group, GroupedLedger, decide_groups
+from kvescrow.reference.ledger.port import (
+    Clock,
+    JournalEntry,
+    OutcomeUnknown,
+    Recorder,
+    StorageError,
+    StoreClock,
+)
+from kvescrow.reference.ledger.recovery import Witness
+from kvescrow.spec.vocabulary import Key, LedgerEvent, LedgerSnapshot
+
+T = TypeVar("T")
+
+MOST_BREAKS = 3
+"""Times that a group is decided anew because its connection broke before anything of it was kept."""
+MOST_DEFEATS = 500
+"""Times that a group is decided anew because another gateway was faster: one of them always gets through, and a
+store gives its turn to whoever has lost often, so this many mean that something is wrong."""
+
+
+class ConnectionLost(StorageError):
+    """The connection broke. What was being kept may have been."""
+
+
+class Store(ABC):
+    """The store of one ledger, used from one thread. Methods raise `ConnectionLost` where the connection broke, and
+    `StorageError` where what is asked cannot be done; then nothing was changed."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """What messages call the ledger; the address is left out, since it may hold a password."""
+
+    @abstractmethod
+    def open(self) -> None:
+        """Connect, make or upgrade what is kept, take the configuration, and compare all counters with their sums."""
+
+    @abstractmethod
+    def connect(self) -> None:
+        """Connect anew, and see whether the store has gone back behind what this gateway saw."""
+
+    @abstractmethod
+    def load(self, events: Sequence[LedgerEvent], defeats: int) -> tuple[Books, int]:
+        """Return books with all that `events` may look at, and the store's clock in microseconds.
+
+        `defeats` tells how often this group was too late.
+        """
+
+    @abstractmethod
+    def save(self, changes: Sequence[JournalEntry], books: Books) -> bool:
+        """Keep `changes` and what of `books` they touched, all at once; return False where the books had aged."""
+
+    @abstractmethod
+    def release(self) -> None:
+        """End what `load` began, without a change."""
+
+    @abstractmethod
+    def kept(self, changes: Sequence[JournalEntry]) -> bool:
+        """Return whether `changes` were kept, whose `save` lost its connection. If not, they never will be."""
+
+    @abstractmethod
+    def begin_recovery(self) -> None:
+        """Grant nothing until `confirm_recovered`."""
+
+    @abstractmethod
+    def confirm_recovered(self) -> bool:
+        """Grant again; return whether that was refused before."""
+
+    @abstractmethod
+    def is_recovering(self) -> bool:
+        """Return whether nothing is granted."""
+
+    @abstractmethod
+    def read(self) -> Books:
+        """Return the whole books, as of one moment."""
+
+    @abstractmethod
+    def entries(self, after: int) -> list[JournalEntry]:
+        """Return the changes with a commit number above `after`, in order."""
+
+    @abstractmethod
+    def waiting(self) -> tuple[Key, ...]:
+        """Return the queued keys, first come first."""
+
+    @abstractmethod
+    def due(self, clock: int) -> list[LedgerEvent]:
+        """Return what is due when the clock shows `clock`, or what the pool's record shows, whichever is later."""
+
+    @abstractmethod
+    def now(self) -> int:
+        """Return the store's clock in microseconds."""
+
+    @abstractmethod
+    def keep_clock(self, clock: int) -> None:
+        """Let no gateway's clock show less than `clock` from now on (LEA-6)."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the connection."""
+
+
+class SharedLedger(GroupedLedger):
+    """A durable `Ledger` that any number of gateways share, each through an object of its own.
+
+    Each group of events is decided over what the store holds at that moment; nothing is cached between two groups. A
+    reply comes after its change is durable.
+
+    A connection that breaks is made anew. Where nothing was kept, the group is decided again; where that is in doubt,
+    the journal tells. Only where the store stays away is the caller told `OutcomeUnknown`, and then its key tells.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        witness: Witness,
+        clock: "Clock | StoreClock | None",
+        recorder: Recorder | None,
+        patience: float,
+    ) -> None:
+        """Open `store` and serve. `patience`: for how many seconds a lost connection is tried again."""
+        super().__init__(store.name, recorder)
+        self._store = store
+        self._witness = witness
+        self._clock = clock
+        self._patience = patience
+        self._floor = 0
+        try:
+            store.open()
+        except BaseException:
+            store.close()
+            witness.close()
+            raise
+        self._begin()
+
+    @property
+    def recovering(self) -> bool:
+        """Whether changes may be missing, so that nothing is granted (RECOVERING)."""
+        return self._ask(lambda: self._read(self._store.is_recovering))
+
+    def begin_recovery(self) -> None:
+        """Grant nothing until `confirm_recovered`; for an operator who restored a backup."""
+        self._ask(lambda: self._read(self._store.begin_recovery))
+
+    def confirm_recovered(self) -> bool:
+        """Grant again; return whether the ledger was recovering.
+
+        For an operator who has made sure that no work runs which the ledger does not know: that its worker
+        incarnations are gone, for one. Lives and generations that were drawn in the lost changes are not drawn again.
+        """
+        return self._ask(lambda: self._read(self._store.confirm_recovered))
+
+    def _keep(self, groups: Sequence[Group]) -> None:
+        breaks = defeats = 0
+        while breaks < MOST_BREAKS and defeats < MOST_DEFEATS:
+            try:
+                if self._attempt(groups, defeats):
+                    return
+                defeats += 1
+                # Those who lost together must not meet again.
+                time.sleep(random.random() * min(defeats, 10) / 10_000)
+            except ConnectionLost:
+                breaks += 1
+                self._patiently(self._store.connect)
+        trouble = "the connection was lost" if defeats < MOST_DEFEATS else "another gateway was faster"
+        raise StorageError(
+            f"{self._store.name}: {trouble} {max(breaks, defeats)} times, nothing was applied: submit again"
+        )
+
+    def _attempt(self, groups: Sequence[Group], defeats: int) -> bool:
+        """Decide the groups and keep what changed; return False where another gateway was faster."""
+        books, now = self._store.load([event for group in groups for event in group.events], defeats)
+
+        def decide(event: LedgerEvent) -> JournalEntry:
+            if self._clock is not None:
+                books.advance(self._passed(now))
+            return books.handle(event)
+
+        changes = decide_groups(groups, decide)
+        if not changes:
+            self._store.release()
+            return True
+        try:
+            return self._store.save(changes, books)
+        except ConnectionLost as error:
+            if not self._was_kept(changes, error):
+                raise
+            return True
+
+    def _was_kept(self, changes: Sequence[JournalEntry], error: ConnectionLost) -> bool:
+        """Return whether `changes` were kept although the answer was lost (SCA-2)."""
+
+        def ask() -> bool:
+            self._store.connect()
+            return self._store.kept(changes)
+
+        try:
+            return self._patiently(ask)
+        except StorageError:
+            raise OutcomeUnknown(
+                f"{self._store.name}: the connection was lost while committing: submit the event again, its key "
+                "tells whether it was applied"
+            ) from error
+
+    def _passed(self, store: int) -> int:
+        """Return the time, never less than this gateway has seen; `store` is what the store's clock showed."""
+        now = self._clock() if callable(self._clock) else store
+        self._floor = max(self._floor, now)
+        return self._floor
+
+    def _patiently(self, attempt: Callable[[], T]) -> T:
+        """Return what `attempt` returns, tried again while the connection is lost and patience lasts."""
+        until = time.monotonic() + self._patience
+        pause = 0.02
+        while True:
+            try:
+                return attempt()
+            except ConnectionLost:
+                if time.monotonic() + pause > until:
+                    raise
+                time.sleep(pause)
+                pause = min(0.5, 2 * pause)
+
+    def _read(self, question: Callable[[], T]) -> T:
+        """Return the answer to `question`; where the connection was lost, connect and ask again."""
+        try:
+            return question()
+        except ConnectionLost:
+            self._patiently(self._store.connect)
+            return question()
+
+    def _entries(self, after: int) -> list[JournalEntry]:
+        return self._read(lambda: self._store.entries(after))
+
+    def _snapshot(self) -> LedgerSnapshot:
+        books = self._read(self._store.read)
+        books.advance(self._floor)
+        return books.snapshot()
+
+    def _waiting(self) -> tuple[Key, ...]:
+        return self._read(self._store.waiting)
+
+    def _due(self) -> list[LedgerEvent]:
+        return self._read(lambda: self._store.due(self._read_clock()))
+
+    def _read_clock(self) -> int:
+        if self._clock is None:
+            return 0
+        return self._passed(0 if callable(self._clock) else self._store.now())
+
+    def _end(self) -> None:
+        try:
+            if self._floor:
+                self._store.keep_clock(self._floor)
+        except StorageError:
+            # Only the clock's last reading is lost; every change was committed before its reply.
+            pass
+        finally:
+            self._store.close()
+            self._witness.close()
