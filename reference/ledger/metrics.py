@@ -20,6 +20,7 @@ from kvescrow.spec.vocabulary import (
     LedgerSnapshot,
     Reason,
     ReservationState,
+    Reserve,
     UserError,
     event_name,
 )
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 
 WAIT_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 """Upper bounds in seconds: from one decode step to the longest wait that a batch client accepts."""
+
+_MOST_REMEMBERED = 100_000
+"""Beginnings kept, some tens of MiB at most."""
 
 _ENDS = {Decision.RELEASED, Decision.EXPIRED, Decision.REQUEUED}
 _STOPPING = {ReservationState.CANCELLING, ReservationState.PREEMPTING}
@@ -96,19 +100,35 @@ class LedgerMetrics:
     def _time(self, key: Key, entry: JournalEntry) -> None:
         """Measure how long `key` waited, and how long its stop took, where this gateway saw the beginning."""
         decision = entry.reply.decision
-        if decision is Decision.ADMITTED or decision in _ENDS:
-            since = self._queued.pop(key, entry.now if decision is Decision.ADMITTED else None)
-            if since is not None:
-                self._wait.labels(self._pool, key.tenant, decision.value.lower()).observe(_seconds(entry.now - since))
-        if decision in _ENDS and (since := self._stopping.pop(key, None)) is not None:
-            self._stop.labels(self._pool, key.tenant).observe(_seconds(entry.now - since))
         if entry.state is ReservationState.QUEUED:
-            self._queued.setdefault(key, entry.now)
-        elif entry.state in _STOPPING:
-            self._stopping.setdefault(key, entry.now)
+            _remember(self._queued, key, entry.now)
+        else:
+            # Whoever is admitted at once waited for nothing; a promotion from elsewhere cannot be measured here.
+            since = self._queued.pop(key, entry.now if isinstance(entry.event, Reserve) else None)
+            if since is not None and (decision is Decision.ADMITTED or decision in _ENDS):
+                self._wait.labels(self._pool, key.tenant, decision.value.lower()).observe(_seconds(entry.now - since))
+        if entry.state in _STOPPING:
+            _remember(self._stopping, key, entry.now)
+        elif decision in _ENDS and (since := self._stopping.pop(key, None)) is not None:
+            self._stop.labels(self._pool, key.tenant).observe(_seconds(entry.now - since))
 
 
-@define
+def _remember(moments: dict[Key, int], key: Key, now: int) -> None:
+    """Note when something began; the oldest go first where their end is never seen, as at another gateway."""
+    moments.setdefault(key, now)
+    if len(moments) > _MOST_REMEMBERED:
+        del moments[next(iter(moments))]
+
+
+_Value = tuple[tuple[str, ...], int]
+"""Values of the labels, and of the gauge."""
+
+
+def _of_tenant(pool: str, tenant: str, value: int) -> _Value:
+    return (pool, tenant), value
+
+
+@define(eq=False)
 class _Standing:
     """A collector that asks the ledger."""
 
@@ -129,18 +149,20 @@ class _Standing:
             ("overrun", "Units used above what was reserved"),
             ("queued", "Requests of the tenant that wait"),
         ):
-            values = [((self._pool, name), getattr(account, field)) for name, account in snapshot.tenants.items()]
+            values = [
+                _of_tenant(self._pool, name, getattr(account, field)) for name, account in snapshot.tenants.items()
+            ]
             yield _gauge(f"kvescrow_tenant_{field}", meaning, values)
         yield _gauge("kvescrow_orphaned", "Suspect executions, still charged", self._orphaned(snapshot))
 
-    def _orphaned(self, snapshot: LedgerSnapshot) -> list[tuple[tuple[str, ...], int]]:
+    def _orphaned(self, snapshot: LedgerSnapshot) -> list[_Value]:
         counts = dict.fromkeys(snapshot.tenants, 0)
         for key, record in snapshot.reservations.items():
             counts[key.tenant] += record.state is ReservationState.ORPHANED
-        return [((self._pool, name), count) for name, count in counts.items()]
+        return [_of_tenant(self._pool, name, count) for name, count in counts.items()]
 
 
-def _gauge(name: str, meaning: str, values: list[tuple[tuple[str, ...], int]]) -> "GaugeMetricFamily":
+def _gauge(name: str, meaning: str, values: list[_Value]) -> "GaugeMetricFamily":
     from prometheus_client.core import GaugeMetricFamily
 
     labels = ("pool", "tenant")[: len(values[0][0])] if values else ("pool", "tenant")
