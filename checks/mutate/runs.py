@@ -36,6 +36,9 @@ ERRANDS = 0.15
 """Share of the choices that set out to see a row fire in a state where it was not seen before."""
 PURSUING = 0.45
 """With those, share of the choices that are after something, which is what the fuzzer's machine does too."""
+PURSUING_THE_REST = 0.9
+"""The same, once nearly everything was seen: what is left takes many steps that fit together."""
+NEARLY = 0.95
 
 
 class Difference(Exception):
@@ -174,7 +177,9 @@ class Seen(Coverage):
 def _driven(one: Kept, seen: Seen, name: str) -> Run:
     random = Random(name)
     one.open(random.randrange(SHAPES))
-    wanted = seen.holes() or seen.goals
+    holes = seen.holes()
+    wanted = holes or seen.goals
+    pursuing = PURSUING_THE_REST if 0 < len(holes) < (1 - NEARLY) * len(seen.goals) else PURSUING
     one.wanted = rotated(wanted, random.randrange(len(wanted)))
     by_event = _by_event(seen)
     errand = None
@@ -188,7 +193,7 @@ def _driven(one: Kept, seen: Seen, name: str) -> Run:
                 errand = None
         elif kind < ERRANDS and (errands := seen.errands()):
             errand = random.choice(errands)
-        elif kind < PURSUING:
+        elif kind < pursuing:
             one.pursue(who, turn)
         else:
             one.act(random.choice(random.choice(by_event)), who, turn)
