@@ -54,7 +54,14 @@ def command(
     chosen = _trace(trace, format_name)
     if requests is not None:
         chosen = evolve(chosen, requests=chosen.requests[:requests])
-    figures, verdict = _run(chosen, settings, journal)
+    from kvescrow.reference.pages import BrokenInvariant
+    from kvescrow.reference.replay import ReplayFault
+
+    try:
+        figures, verdict = _run(chosen, settings, journal)
+    except (ReplayFault, BrokenInvariant) as fault:
+        # The implementation contradicts itself: that is a verdict about it, not a mistake of the user.
+        return conclude({"verdict": "refuted", "fault": str(fault)}, f"replay {trace}: refuted: {fault}", json_file)
     result = {
         **figures,
         "verdict": verdict.outcome.value,

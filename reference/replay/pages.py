@@ -101,7 +101,9 @@ class BatchPages:
 
     def forget(self, key: Key, generation: int) -> None:
         """Forget an execution whose stop the ledger has confirmed."""
-        self.pool.forget(holder_name(key, generation))
+        reply = self.pool.forget(holder_name(key, generation))
+        if reply.decision is not Decision.FORGOTTEN:
+            raise ReplayFault(f"{key}: its pages were to be forgotten: {reply.reason.value}")
 
     def check_idle(self) -> PoolCounts:
         """Check that nobody holds anything and return the counts; what is not free is cached (PAG-2)."""

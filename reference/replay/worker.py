@@ -210,7 +210,8 @@ class Worker:
         if reply.decision is not Decision.RELEASED:
             raise ReplayFault(f"{running.key}: its stop was not taken: {reply.reason.value}")
         _expect(Decision.FORGOTTEN, self._executions.acknowledge(running.key))
-        self._pages.forget(running.key, running.generation)
+        if running.has_pages:
+            self._pages.forget(running.key, running.generation)
 
     def renew(self) -> None:
         """Renew the lease of everything in the batch."""
