@@ -441,7 +441,14 @@ def test_a_configuration_that_cannot_work_is_refused(pool: PoolConfig, message: 
 
 def test_pages_that_are_never_given_back_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BatchPages, "release", lambda self, key: None)
+    monkeypatch.setattr(BatchPages, "forget", lambda self, key, generation: None)
     with pytest.raises(ReplayFault, match=r"pages are taken, the ledger covers 0 tokens"):
+        replay(trace(request("r", 0, 40, 3)), config())
+
+
+def test_a_holder_of_pages_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BatchPages, "release", lambda self, key: None)
+    with pytest.raises(ReplayFault, match=r"its pages were to be forgotten: LIVE"):
         replay(trace(request("r", 0, 40, 3)), config())
 
 
