@@ -70,11 +70,13 @@ def _copy_items(value: Any, memo: Memo) -> Any:
     made = memo[id(value)] = type(value)()
     add = made.append if isinstance(made, list) else made.add
     for item in value:
-        add(_copy(item, memo))
+        add(item if item.__class__ in _SHARED else _copy(item, memo))
     return made
 
 
 def _copy_tuple(value: Any, memo: Memo) -> Any:
+    if all(item.__class__ in _SHARED for item in value):
+        return value
     parts = [_copy(item, memo) for item in value]
     return value if all(new is old for new, old in zip(parts, value, strict=True)) else type(value)(parts)
 

@@ -216,49 +216,64 @@ def limits() -> Instance:
 
     Bounds are 1 to 3. Time, lives, generations and usage are left out as in the lifecycles.
     """
-    slots = tuple(
-        Place(f"reservation {n}", reservation, {"state": members(S), "bound": integers(0, 3)}, UNKEPT, ROUNDED)
-        for n in range(2)
+    return _operated("limits", 2, 3, limits.__doc__ or "")
+
+
+def full_queue() -> Instance:
+    """Three reservations of one unit in a queue for one, while an operator moves both limits between 0 and 2.
+
+    Time, lives, generations and usage are left out as in the lifecycles.
+    """
+    return _operated("full-queue", 3, 1, full_queue.__doc__ or "")
+
+
+def _operated(name: str, slots: int, most: int, note: str) -> Instance:
+    """Return reservations with bounds up to `most` under limits that an operator moves."""
+    records = tuple(
+        Place(f"reservation {n}", reservation, {"state": members(S), "bound": integers(0, most)}, UNKEPT, ROUNDED)
+        for n in range(slots)
     )
+    highest = max(most, 2)
+    counted = integers(0, highest)
     accounts = Place(
         "tenant 0",
         tenant,
-        {"active": integers(0, 3), "held": integers(0, 3), "queued": integers(0, 2), "limit": integers(0, 3)},
+        {"active": counted, "held": counted, "queued": integers(0, slots), "limit": counted},
         {"budget": 1000, "queue_limit": 1},
-        initial={"limit": 3},
+        initial={"limit": highest},
     )
-    the_pool = Place(
-        "pool", pool, {"active": integers(0, 3), "limit": integers(0, 3)}, _POOL, initial={"limit": 3}
-    )
+    the_pool = Place("pool", pool, {"active": counted, "limit": counted}, _POOL, initial={"limit": highest})
     operator = Place("account", account_entity, {"state": members(AccountState)})
     accounts_of = {"account": "account", "pool": "pool", "tenant": "tenant 0"}
+    known: dict[tuple[str, str], Known] = {("tenant", "configured"): True}
     moves = [
-        Move(f"{event} {limit}", ACCOUNT, event, accounts_of, {"limit": limit}, {("tenant", "configured"): True})
+        Move(f"{event} {limit}", ACCOUNT, event, accounts_of, {"limit": limit}, known)
         for event in ("set_pool_limit", "set_tenant_limit")
-        for limit in range(4)
+        for limit in counted
     ]
     return Instance(
-        "limits",
-        (*slots, accounts, the_pool, operator),
-        (*moves, *(move for number in range(2) for move in _limit_moves(number))),
+        name,
+        (*records, accounts, the_pool, operator),
+        (*moves, *(move for number in range(slots) for move in _limit_moves(number, most))),
         (
-            *(Observation(RESERVATION, _binding(number)) for number in range(2)),
-            Observation(ACCOUNT, accounts_of, {("tenant", "configured"): True}),
+            *(Observation(RESERVATION, _binding(number)) for number in range(slots)),
+            Observation(ACCOUNT, accounts_of, known),
         ),
-        note=limits.__doc__ or "",
+        alike=(tuple(place.name for place in records),),
+        note=note,
     )
 
 
-def _limit_moves(number: int) -> Iterator[Move]:
+def _limit_moves(number: int, most: int) -> Iterator[Move]:
     binds, given = _binding(number), {_AT: SOON, _AHEAD: 0}
     of = f"of reservation {number}"
-    for amount in (1, 2):
+    for amount in range(1, min(most, 2) + 1):
         for wait in (0, 1):
             name = f"reserve {amount}{' or wait' if wait else ''} {of}"
             yield _event(name, "reserve", binds, given, **_request(amount=amount, max_wait=wait))
     yield _event(f"promote {of}", "promote", binds, given, lease=1)
     yield _event(f"start {of}", "start", binds, given, authorised=True, life=1, owner=OWNER, lease=1)
-    for bound in (2, 3):
+    for bound in range(2, most + 1):
         yield _event(f"extend to {bound} {of}", "extend", binds, given, **_owner(bound=bound))
     yield _event(f"cancel {of}", "cancel", binds, given, authorised=True, life=1)
     yield _event(f"finish {of}", "finish", binds, given, **_receipt())
