@@ -1,7 +1,8 @@
 """The admission ledger: who may use how much of a pool, one event at a time (ADM, IDN, LIF, REC, LEA, QUE, GRO).
 
 Decisions are pure functions over records (`decisions`). `Books` applies them in memory; a store makes them atomic
-and durable. `Admission` stands in front and does what becomes due.
+and durable. `Admission` stands in front and does what becomes due. The stores that need a server and its client
+library are imported by themselves: `postgres.PostgresLedger` and `valkey.ValkeyLedger`.
 """
 
 from kvescrow.reference.ledger.admission import Admission, FollowUp, Served
@@ -12,9 +13,11 @@ from kvescrow.reference.ledger.port import (
     Ledger,
     LedgerConfig,
     LedgerReply,
+    OutcomeUnknown,
     Recorder,
     StorageError,
     StorageFull,
+    StoreClock,
     TenantConfig,
 )
 from kvescrow.reference.ledger.sqlite import SqliteLedger
@@ -28,10 +31,12 @@ __all__ = [
     "LedgerConfig",
     "LedgerReply",
     "MemoryLedger",
+    "OutcomeUnknown",
     "Recorder",
     "Served",
     "SqliteLedger",
     "StorageError",
     "StorageFull",
+    "StoreClock",
     "TenantConfig",
 ]

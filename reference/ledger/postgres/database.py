@@ -31,17 +31,18 @@ from kvescrow.spec.vocabulary import TERMINAL_STATES, Forget, Key, LedgerEvent, 
 
 Row = tuple[Any, ...]
 
+OLDEST_SERVER = 170_000
+"""Version of PostgreSQL, as libpq numbers it, from which on the server can bound a whole transaction."""
 LONGEST_HOLD = 5_000
-"""Milliseconds after which the server ends a session that stands still in a transaction.
+"""Milliseconds after which the server ends a session that has locked the pool and does not commit.
 
-A stopped gateway must not hold the pool's row for ever; it finds its connection gone, and nothing of it applied.
+A stopped gateway must not hold up the others for ever; it finds its connection gone, and nothing of it applied. The
+usual bound, `idle_in_transaction_session_timeout`, does not see a client that ended its pipeline with a flush.
 """
 LONGEST_LOCK_WAIT = 15_000
 """Milliseconds that a group waits for the pool's row: longer than one stopped gateway can hold it."""
 
-
 _SESSION = {
-    "idle_in_transaction_session_timeout": LONGEST_HOLD,
     "lock_timeout": LONGEST_LOCK_WAIT,
     # Statements are planned once, maybe while the tables are still empty: only plans by index stay good.
     "plan_cache_mode": "force_generic_plan",
@@ -111,6 +112,11 @@ class Database(Store):
                 self._compare_history(self._witness.mark)
 
     def _check_durable(self) -> None:
+        if self._open_connection.info.server_version < OLDEST_SERVER:
+            raise UserError(
+                f"{self.name}: the server is older than PostgreSQL {OLDEST_SERVER // 10_000}, so it cannot end a "
+                "gateway that stands still: upgrade it"
+            )
         fsync, commit, reads_only = self._one(
             "SELECT current_setting('fsync'), current_setting('synchronous_commit'), "
             "current_setting('transaction_read_only')"
@@ -135,27 +141,34 @@ class Database(Store):
         """Bring the tables to this program's version, once however many gateways start together."""
         if self._version() == VERSION:
             return
-        s = quoted(self._schema)
-        with self._transaction():
-            self._execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"kvescrow {self._schema}",))
-            version = self._version()
-            if version > VERSION:
-                raise StorageError(
-                    f"{self.name}: its tables have version {version}, this program knows versions up to {VERSION}: "
-                    "use the newer program"
-                )
-            self._execute(f"CREATE SCHEMA IF NOT EXISTS {s}")
-            self._execute(
-                f"CREATE TABLE IF NOT EXISTS {s}.migration "
-                "(version integer PRIMARY KEY, applied timestamptz NOT NULL DEFAULT now())"
+        lock = f"kvescrow {self._schema}"
+        # Got before the transaction begins, so that what another gateway made meanwhile is seen there.
+        self._execute("SELECT pg_advisory_lock(hashtextextended(%s, 0))", (lock,))
+        try:
+            with self._transaction():
+                self._apply_migrations(self._version())
+        finally:
+            self._execute("SELECT pg_advisory_unlock(hashtextextended(%s, 0))", (lock,))
+
+    def _apply_migrations(self, version: int) -> None:
+        if version > VERSION:
+            raise StorageError(
+                f"{self.name}: its tables have version {version}, this program knows versions up to {VERSION}: "
+                "use the newer program"
             )
-            for number, migration in enumerate(MIGRATIONS[version:], start=version + 1):
-                with self._open_connection.pipeline():
-                    for statement in migration:
-                        self._execute(statement.format(s=s))
-                self._execute(f"INSERT INTO {s}.migration (version) VALUES (%s)", (number,))
-            if version == 0:
-                self._create_pool()
+        s = quoted(self._schema)
+        self._execute(f"CREATE SCHEMA IF NOT EXISTS {s}")
+        self._execute(
+            f"CREATE TABLE IF NOT EXISTS {s}.migration "
+            "(version integer PRIMARY KEY, applied timestamptz NOT NULL DEFAULT now())"
+        )
+        for number, migration in enumerate(MIGRATIONS[version:], start=version + 1):
+            with self._open_connection.pipeline():
+                for statement in migration:
+                    self._execute(statement.format(s=s))
+            self._execute(f"INSERT INTO {s}.migration (version) VALUES (%s)", (number,))
+        if version == 0:
+            self._create_pool()
 
     def _create_pool(self) -> None:
         pool = Books.opened(self._config, self._keyring).pool
@@ -172,7 +185,7 @@ class Database(Store):
             for name in sorted(wanted):
                 self._execute(self._sql.add_tenant, rows.tenant_row(name, account_of(self._config.tenants[name])))
             accounts = dict(map(rows.tenant_of, self._all(self._sql.lock_tenants, (list(wanted),))))
-            name, pool, _, _ = self._pool_of(self._one(self._sql.lock_pool_alone))
+            name, pool, _, _ = self._pool_of(self._one(self._sql.lock_pool))
             if name != self._config.pool:
                 raise StorageError(
                     f"{self.name}: this is the ledger of pool {name!r}, not of {self._config.pool!r}: "
@@ -205,8 +218,7 @@ class Database(Store):
         sql, connection = self._sql, self._open_connection
         with connection.pipeline():
             connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
-            accounts = connection.execute(sql.lock_tenants, (names,), prepare=True) if names else None
-            pool = connection.execute(sql.lock_pool, prepare=True)
+            locked = connection.execute(sql.lock, {"names": names, "longest": LONGEST_HOLD}, prepare=True)
             found = connection.execute(
                 sql.concerned,
                 {
@@ -216,16 +228,16 @@ class Database(Store):
                 },
                 prepare=True,
             )
-        row = pool.fetchone()
+        row = locked.fetchone()
         if row is None:
             raise self._damaged("it has no pool")
-        name, account, mark, recovering = self._pool_of(row[:-1])
+        name, account, mark, recovering = self._pool_of(row)
+        accounts, now, _ = row[len(POOL_COLUMNS) :]
         books = Books(name, account, self._keyring)
         books.recovering = recovering
-        if accounts is not None:
-            books.tenants.update(map(rows.tenant_of, accounts.fetchall()))
+        books.tenants.update(rows.tenant_of(tuple(each.values())) for each in accounts)
         self._restore(books, found.fetchall())
-        return books, row[-1], mark
+        return books, now, mark
 
     def _restore(self, books: Books, found: Sequence[Row]) -> None:
         """Put the records in `found` into `books`, each once, and the accounts of those who wait."""
@@ -283,7 +295,7 @@ class Database(Store):
         The lost session may still be committing: the pool's row is its own until it is over, so that is waited for.
         """
         with self._guarded(), self._transaction():
-            self._one(self._sql.lock_pool_alone)
+            self._one(self._sql.lock_pool)
             found = self._all(self._sql.writer_of, (changes[-1].seq,))
         return bool(found) and found[0][0] == self._writer
 
@@ -291,7 +303,7 @@ class Database(Store):
 
     def _compare_history(self, mark: Mark) -> None:
         with self._transaction():
-            _, _, now, _ = self._pool_of(self._one(self._sql.lock_pool_alone))
+            _, _, now, _ = self._pool_of(self._one(self._sql.lock_pool))
             then = self._all(self._sql.writer_of, (mark.seq,)) if mark.seq else []
             if went_back(mark, now, then[0][0] if then else None):
                 self._execute(self._sql.recover, (mark.seq,))
@@ -307,12 +319,12 @@ class Database(Store):
     def begin_recovery(self) -> None:
         """Grant nothing until `confirm_recovered`."""
         with self._guarded(), self._transaction():
-            self._execute(self._sql.recover, (self._pool_of(self._one(self._sql.lock_pool_alone))[2].seq,))
+            self._execute(self._sql.recover, (self._pool_of(self._one(self._sql.lock_pool))[2].seq,))
 
     def confirm_recovered(self) -> bool:
         """Grant again; return whether that was refused before."""
         with self._guarded(), self._transaction():
-            self._one(self._sql.lock_pool_alone)
+            self._one(self._sql.lock_pool)
             return self._execute(self._sql.recovered).rowcount == 1
 
     def is_recovering(self) -> bool:

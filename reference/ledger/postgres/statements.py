@@ -38,12 +38,11 @@ def _taken(columns: Sequence[str], source: str, but: Sequence[str]) -> str:
 class Statements:
     """SQL text with psycopg's parameters."""
 
-    lock_tenants: str
-    """Lock and read the accounts called %s, in the order of their names."""
+    lock: str
+    """Lock the accounts called %(names)s by name, then the pool; return the pool, the accounts as JSON, the server's
+    clock. From then on the server ends the transaction after %(longest)s milliseconds."""
     lock_pool: str
-    """Lock and read the pool, then the server's clock."""
-    lock_pool_alone: str
-    """Lock and read the pool."""
+    """Lock and read the pool alone."""
     concerned: str
     """Read what the events on the keys (tenants, requests) may look at."""
     tenants: str
@@ -53,6 +52,8 @@ class Statements:
     all_tenants: str
     all_reservations: str
     read_pool: str
+    lock_tenants: str
+    """Lock and read the accounts called %s, in the order of their names."""
     queue: str
     due: str
     """Read the keys whose time limit has passed at %s, or at the server's clock where that is null."""
@@ -79,18 +80,15 @@ def statements(schema: str) -> Statements:
     reservation = _names(rows.RESERVATION_COLUMNS, "r.")
     pool = _names(POOL_COLUMNS)
     return Statements(
-        lock_tenants=f"SELECT {tenant} FROM {s}.tenant WHERE name = ANY(%s) ORDER BY name FOR NO KEY UPDATE",
-        # The clock is read outside of the locking query, hence after the lock was got.
-        lock_pool=(
-            f"WITH locked AS MATERIALIZED (SELECT {pool} FROM {s}.pool FOR NO KEY UPDATE) SELECT *, {_NOW} FROM locked"
-        ),
-        lock_pool_alone=f"SELECT {pool} FROM {s}.pool FOR NO KEY UPDATE",
+        lock=_lock(s, tenant, pool),
+        lock_pool=f"SELECT {pool} FROM {s}.pool FOR NO KEY UPDATE",
         concerned=_concerned(s, reservation),
         tenants=f"SELECT {tenant} FROM {s}.tenant WHERE name = ANY(%s)",
         save=_save(s),
         all_tenants=f"SELECT {tenant} FROM {s}.tenant ORDER BY name",
         all_reservations=f"SELECT {reservation} FROM {s}.reservation r ORDER BY place",
         read_pool=f"SELECT {pool} FROM {s}.pool",
+        lock_tenants=f"SELECT {tenant} FROM {s}.tenant WHERE name = ANY(%s) ORDER BY name FOR NO KEY UPDATE",
         queue=f"SELECT tenant, request FROM {s}.reservation WHERE place > 0 ORDER BY place",
         due=(
             f"SELECT r.tenant, r.request, r.state FROM {s}.reservation r, {s}.pool p "
@@ -112,6 +110,21 @@ def statements(schema: str) -> Statements:
             f"UPDATE {s}.pool SET recovering = false, epoch = epoch + 1, witnessed = 0, "
             "next_life = next_life + witnessed, next_generation = next_generation + witnessed WHERE recovering"
         ),
+    )
+
+
+def _lock(s: str, tenant: str, pool: str) -> str:
+    """One statement, so that no gateway can stop half-way and hold a lock for ever.
+
+    The pool's row is locked after it was joined with the accounts, hence last. What stands in the outer query is
+    evaluated after that lock was got.
+    """
+    return (
+        f"WITH account AS MATERIALIZED (SELECT {tenant} FROM {s}.tenant WHERE name = ANY(%(names)s) "
+        "ORDER BY name FOR NO KEY UPDATE), "
+        "taken AS MATERIALIZED (SELECT coalesce(json_agg(account), '[]') AS accounts FROM account), "
+        f"locked AS MATERIALIZED (SELECT {pool}, taken.accounts FROM {s}.pool, taken FOR NO KEY UPDATE OF pool) "
+        f"SELECT {pool}, accounts, {_NOW}, set_config('transaction_timeout', %(longest)s::text, true) FROM locked"
     )
 
 
