@@ -46,7 +46,7 @@ class Planted:
     """The name by which it must be found."""
     meaning: str
     store: str | None = None
-    """The store that can have it; None where every one can."""
+    """The store that can have it; None where both can that live in one process."""
 
 
 Decide = Callable[[Any, Situation], Outcome]
@@ -199,8 +199,11 @@ def check_sabotage(sabotage: str, store: str) -> None:
     """Raise `UserError` where there is no such error, or `store` cannot have it."""
     if sabotage not in SABOTAGES:
         raise UserError(f"sabotage {sabotage!r}: choose one of {', '.join(SABOTAGES)}")
-    if SABOTAGES[sabotage].store not in (None, store):
-        raise UserError(f"sabotage {sabotage!r} is an error of the store {SABOTAGES[sabotage].store}: name that store")
+    planted = SABOTAGES[sabotage].store
+    if store not in (("memory", "sqlite") if planted is None else (planted,)):
+        raise UserError(
+            f"sabotage {sabotage!r} is an error of the store {planted or 'memory or sqlite'}: name that store"
+        )
 
 
 def open_planted(

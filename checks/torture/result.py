@@ -84,10 +84,14 @@ class Observed:
     """What went wrong with the processes themselves."""
 
 
-def findings_of(site: Site, logged: Logged, observed: Observed, evidence: Evidence) -> tuple[HistoryVerdict, list[str]]:
+def findings_of(
+    site: Site, logged: Logged, observed: Observed, evidence: Evidence | None
+) -> tuple[HistoryVerdict | None, list[str]]:
     """Return the verdict over the history, and what else is wrong, each with its name in front."""
-    history = check_history(logged.calls, site.terms, journal=evidence.changes, final=evidence.final)
     others = [f"trouble: {trouble}" for trouble in observed.troubles]
+    if evidence is None:
+        return None, others
+    history = check_history(logged.calls, site.terms, journal=evidence.changes, final=evidence.final)
     over = overcommitment(logged.works, observed.deaths, site.terms.pool_limit)
     if over is not None:
         others.append(f"overcommitted: {over}")
@@ -119,15 +123,17 @@ def judge(  # the parts of a result
     site: Site,
     logged: Logged,
     observed: Observed,
-    evidence: Evidence,
+    evidence: Evidence | None,
 ) -> TortureResult:
-    """Return the result of a campaign."""
+    """Return the result of a campaign; without `evidence` the store could not be opened at the end."""
     history, others = findings_of(site, logged, observed, evidence)
+    counts = history.counts if history is not None else {}
+    found = history.findings if history is not None else ()
     missing = [kind.value for kind, times in observed.faults.items() if times == 0]
-    lost = sum(history.counts.get(fault, 0) for fault in LOSSES)
-    doubled = sum(history.counts.get(fault, 0) for fault in DOUBLES)
-    violations = sum(history.counts.values()) - lost - doubled + len(others)
-    findings = [*(str(finding) for finding in history.findings), *others]
+    lost = sum(counts.get(fault, 0) for fault in LOSSES)
+    doubled = sum(counts.get(fault, 0) for fault in DOUBLES)
+    violations = sum(counts.values()) - lost - doubled + len(others)
+    findings = [*(str(finding) for finding in found), *others]
     never = [f"never happened: {name}" for name in missing]
     return TortureResult(
         store=store,
@@ -145,7 +151,7 @@ def judge(  # the parts of a result
         doubled=doubled,
         violations=violations,
         findings=[*findings, *never],
-        causes=_causes(history.findings, others),
+        causes=_causes(found, others),
         verdict="failed" if findings else "incomplete" if missing else "passed",
         repeat=f"kvescrow torture --store {store} --minutes {minutes:g} --seed {seed} --gateways {gateways}",
     )
