@@ -6,6 +6,7 @@ library are imported by themselves: `postgres.PostgresLedger` and `valkey.Valkey
 """
 
 from kvescrow.reference.ledger.admission import Admission, FollowUp, Served
+from kvescrow.reference.ledger.aio import AsyncLedger
 from kvescrow.reference.ledger.memory import MemoryLedger
 from kvescrow.reference.ledger.port import (
     Clock,
@@ -24,6 +25,7 @@ from kvescrow.reference.ledger.sqlite import SqliteLedger
 
 __all__ = [
     "Admission",
+    "AsyncLedger",
     "Clock",
     "FollowUp",
     "JournalEntry",
