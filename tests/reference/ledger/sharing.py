@@ -45,7 +45,7 @@ class Place(Protocol):
 class PostgresPlace:
     commit = b"COMMIT\0"
 
-    def __init__(self, url: str, schema: str, keyring: Keyring) -> None:
+    def __init__(self, url: str, schema: str, keyring: Keyring | None) -> None:
         self.url, self.schema, self.keyring = url, schema, keyring
 
     def open(self, config: LedgerConfig, **options: Any) -> SharedLedger:
@@ -83,7 +83,7 @@ class PostgresPlace:
 class ValkeyPlace:
     commit = hashlib.sha1(scripts.COMMIT.encode()).hexdigest().encode()
 
-    def __init__(self, url: str, prefix: str, keyring: Keyring) -> None:
+    def __init__(self, url: str, prefix: str, keyring: Keyring | None) -> None:
         self.url, self.prefix, self.keyring = url, prefix, keyring
 
     def open(self, config: LedgerConfig, **options: Any) -> SharedLedger:

@@ -1,4 +1,4 @@
-"""Both stores against the tables, step by step, on random walks that reach every row."""
+"""Every store against the tables, step by step, on random walks that reach every row."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ from kvescrow.spec.vocabulary import (
     Tick,
 )
 from kvescrow.spec.world.ledger import LedgerWorld, TenantTerms
+from tests.reference.ledger.sharing import PostgresPlace, ValkeyPlace
 
 KEYS = [Key(tenant, str(number)) for tenant in ("red", "blue") for number in range(3)] + [Key("green", "0")]
 TERMS = {"red": (6, 60, 2), "blue": (7, 80, 1)}
@@ -150,15 +151,27 @@ def test_every_row_of_the_tables_is_answered_alike(config: LedgerConfig, keyring
     assert rows - fired == set()
 
 
-def test_the_durable_store_answers_alike(tmp_path: Path, config: LedgerConfig, keyring: Keyring) -> None:
+@pytest.mark.parametrize("kind", ["sqlite", "postgres", "valkey"])
+def test_a_durable_store_answers_alike(
+    request: pytest.FixtureRequest, tmp_path: Path, schema: str, config: LedgerConfig, keyring: Keyring, kind: str
+) -> None:
     """It decides by the same functions, so a few walks suffice; what it keeps is compared after each."""
+
+    def opened(seed: int) -> Ledger:
+        match kind:
+            case "sqlite":
+                return SqliteLedger(tmp_path / str(seed), config, keyring=keyring)
+            case "postgres":
+                return PostgresPlace(request.getfixturevalue(kind).url, f"{schema}_{seed}", keyring).open(config)
+            case _:
+                return ValkeyPlace(request.getfixturevalue(kind).url, f"{schema}_{seed}", keyring).open(config)
+
     for seed in range(3):
-        path = tmp_path / str(seed)
-        ledger = SqliteLedger(path, config, keyring=keyring)
+        ledger = opened(seed)
         walk(ledger, keyring, seed)
         left, history = ledger.snapshot(), ledger.journal()
         ledger.close()
-        found = SqliteLedger(path, config, keyring=keyring)
+        found = opened(seed)
         assert found.snapshot() == left
         assert found.journal() == history
         found.close()
