@@ -32,9 +32,19 @@ numpy reads the variable when it is imported, so the search runs in a process of
 )
 @click.option("--symmetric", is_flag=True, help="Search one state of each orbit of alike places (packed).")
 @click.option("--memory", type=click.IntRange(1), metavar="MIB", help="Most memory; what is available by default.")
-@click.option("--target", metavar="NAME", help="Try every transition on an implementation: ledger-memory, ledger-sqlite, pages.")
+@click.option(
+    "--target", metavar="NAME", help="Try every transition on an implementation: ledger-memory, ledger-sqlite, pages."
+)
 @click.option("--jobs", type=click.IntRange(1, 64), default=2, show_default=True, help="Processes, with --target.")
 @click.option("--list", "listed", is_flag=True, help="List the instances, and search nothing.")
+@click.option(
+    "--counterexamples",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("counterexamples"),
+    show_default=True,
+    help="Folder for broken laws as scenarios; made only when there is one.",
+)
+@click.option("--scenario", type=click.Path(path_type=Path), help="Run a broken law again, and search nothing.")
 @json_option
 def command(
     instances: tuple[str, ...],
@@ -44,6 +54,8 @@ def command(
     target: str | None,
     jobs: int,
     listed: bool,
+    counterexamples: Path,
+    scenario: Path | None,
     json_file: str | None,
 ) -> int:
     """Visit every reachable state of small instances of the tables.
@@ -53,13 +65,16 @@ def command(
     """
     if listed:
         return _list()
+    if scenario is not None:
+        return _replay(scenario, json_file)
     if target is not None:
         return _conform(target, instances, jobs, json_file)
     if _is_slow_sorter() and _SORT not in os.environ and engine in ("auto", "packed"):
         options = [*instances, "--engine", engine, *(["--symmetric"] if symmetric else [])]
+        options += ["--counterexamples", str(counterexamples)]
         options += ["--memory", str(memory)] if memory is not None else []
         return _without_slow_sort([*options, *(["--json", json_file] if json_file is not None else [])])
-    return _explore(instances, engine, symmetric, memory, json_file)
+    return _explore(instances, engine, symmetric, memory, counterexamples, json_file)
 
 
 def _is_slow_sorter() -> bool:
@@ -96,11 +111,19 @@ def _described(name: str, gate: bool) -> tuple[str, ...]:
     return (name, "yes" if gate else "", " ".join(instance.note.split("\n\n", maxsplit=1)[0].split()))
 
 
-def _explore(
-    names: tuple[str, ...], engine: str, symmetric: bool, memory: int | None, json_file: str | None
-) -> int:
+def _replay(scenario: Path, json_file: str | None) -> int:
+    from kvescrow.checks.explore import instance_called
+    from kvescrow.checks.explore.scenario import named_in, replay_scenario
+
+    replay = replay_scenario(scenario, instance_called(named_in(scenario)))
+    verdict = "refuted" if replay.violated else "passed"
+    return conclude({"verdict": verdict, "scenario": str(scenario)}, replay.why, json_file)
+
+
+def _explore(names: tuple[str, ...], engine: str, symmetric: bool, memory: int | None, json_file: str | None) -> int:
     from kvescrow.checks.explore import GATE, EngineName, EngineNotInstalled, coverage, explore, instance_called
     from kvescrow.checks.explore.memory import shown_bytes
+    from kvescrow.checks.explore.scenario import write_scenario
     from kvescrow.spec.tables.registry import ALL_TABLES
 
     chosen = [instance_called(name) for name in names or GATE]
@@ -111,21 +134,26 @@ def _explore(
             for number, instance in enumerate(chosen):
 
                 def show(name: str, depth: int, states: int, newest: int, number: int = number) -> None:
-                    advance(number, len(chosen), f"{name}: {states:,} states, depth {depth}, {shown_bytes(_resident())}")
+                    advance(
+                        number, len(chosen), f"{name}: {states:,} states, depth {depth}, {shown_bytes(_resident())}"
+                    )
 
                 found.append(explore(instance, EngineName(engine), symmetric=symmetric, memory=limit, show=show))
     except EngineNotInstalled as error:
-        result = {"verdict": "not_run", "engine": engine, "reason": str(error)}
-        return conclude(result, f"explore: not_run, {error}", json_file)
+        not_run = {"verdict": "not_run", "engine": engine, "reason": str(error)}
+        return conclude(not_run, f"explore: not_run, {error}", json_file)
     problems = coverage(found, ALL_TABLES).problems if not names and engine in ("auto", "packed", "interpreter") else ()
     for one in found:
         if one.breach is not None:
-            click.echo(f"{one.instance}: {one.breach}", err=True)
+            folder.mkdir(parents=True, exist_ok=True)
+            path = folder / f"{one.instance}.{one.breach.law.split(' ')[0]}.json"
+            write_scenario(instance_called(one.instance), one.breach, path)
+            click.echo(f"{one.instance}: {one.breach}\nreplay: kvescrow explore --scenario {path}", err=True)
     for problem in problems:
         click.echo(problem, err=True)
     refuted = any(one.verdict != "passed" for one in found)
     verdict = "refuted" if refuted else "vacuous" if problems else "passed"
-    result = {
+    result: dict[str, Any] = {
         "verdict": verdict,
         "states": sum(one.states for one in found),
         "transitions": sum(one.transitions for one in found),
@@ -133,7 +161,7 @@ def _explore(
         "problems": list(problems),
         "instances": [one.to_json() for one in found],
     }
-    lines = [("instance", "engine", "verdict", "states", "transitions", "depth", "seconds")]
+    lines: list[tuple[str, ...]] = [("instance", "engine", "verdict", "states", "transitions", "depth", "seconds")]
     lines += [_line(one) for one in found]
     summary = f"{columns(lines)}\nexplore: {verdict}, {result['states']:,} states in {result['seconds']} s"
     return conclude(result, summary, json_file)
@@ -158,7 +186,9 @@ def _conform(target: str, names: tuple[str, ...], jobs: int, json_file: str | No
     subject = subject_called(target)
     with progress(f"trying {target}") as advance:
         found = [
-            conform(target, subject, name, jobs, lambda depth, states: advance(0, 0, f"{states:,} states, depth {depth}"))
+            conform(
+                target, subject, name, jobs, lambda depth, states: advance(0, 0, f"{states:,} states, depth {depth}")
+            )
             for name in names or (None,)
         ]
     for one in found:
@@ -172,7 +202,7 @@ def _conform(target: str, names: tuple[str, ...], jobs: int, json_file: str | No
         "transitions": sum(one.transitions for one in found),
         "instances": [one.to_json() for one in found],
     }
-    lines = [("instance", "verdict", "states", "transitions", "not realised", "seconds")]
+    lines: list[tuple[str, ...]] = [("instance", "verdict", "states", "transitions", "not realised", "seconds")]
     for one in found:
         figures = (f"{one.states:,}", f"{one.transitions:,}", f"{one.unrealised:,}", f"{one.seconds:.1f}")
         lines.append((one.instance, one.verdict, *figures))

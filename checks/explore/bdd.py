@@ -52,7 +52,7 @@ class _Diagram:
     """Slots as blocks of variables, and the states within the limits."""
 
     def __init__(self, certified: Certified) -> None:
-        from dd import cudd
+        from dd import cudd  # type: ignore[import-not-found]  # an extra
 
         self._slots = certified.slots
         self._bdd: Any = cudd.BDD()
@@ -121,4 +121,5 @@ class _Diagram:
 
     def count(self, states: Any) -> int:
         """Return how many states there are."""
-        return round(self._bdd.count(states, nvars=sum(len(names) for names in self._names)))
+        count: float = self._bdd.count(states, nvars=sum(len(names) for names in self._names))
+        return round(count)

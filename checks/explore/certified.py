@@ -251,7 +251,7 @@ class _Machine:
             target.append(code)
         return tuple(target)
 
-    # --- when is a transition possible? ---------------------------------------------------------------------------------
+    # --- when is a transition possible? -------------------------------------------------------------------------------
 
     def slot(self, bound: Sequence[int], limits: Sequence[int], most: Sequence[int]) -> Slot:
         """Return the finished machine over the counters that are `bound`; all slots add at most `most` to each."""
@@ -303,9 +303,7 @@ class _Machine:
                 return When.FITS, towards
             if all(fit != (id(leaf) in chosen) for fit, leaf in zip(fits, possible, strict=True)):
                 return When.LACKS, towards
-        raise NotCertified(
-            f"row {taken[0].step.row} depends on counters otherwise than by what fits; the packed engine takes any guard"
-        )
+        raise NotCertified(f"row {taken[0].step.row} depends on counters otherwise than by what fits")
 
     def _fits(self, source: int, towards: int, leaf: _Leaf, bound: Sequence[int], limits: Sequence[int]) -> bool:
         moved = {c: self.weights[towards][c] - self.weights[source][c] for c in bound}

@@ -182,8 +182,8 @@ def _grow_outer(field: _Field, axis: int, transitions: list[Transition]) -> None
     earlier = [range(size) for size in field.outer[:axis]]
     for transition in transitions:
         if transition.when is When.ALWAYS:
-            target = field.words[(*before, transition.target, ...)]
-            np.bitwise_or(target, field.words[(*before, transition.source, ...)], out=target)
+            target = field.words[_at(before, transition.target)]
+            np.bitwise_or(target, field.words[_at(before, transition.source)], out=target)
             continue
         for left, right in product(product(*earlier), product(*later)):
             index = (*left, transition.target, *right)
@@ -196,11 +196,11 @@ def _grow_block(block: Words, legal: Words, inner: list[list[Transition]], bits:
         for axis, transitions in enumerate(inner):
             before = (slice(None),) * axis
             for transition in transitions:
-                source, target = block[(*before, transition.source, ...)], block[(*before, transition.target, ...)]
+                source, target = block[_at(before, transition.source)], block[_at(before, transition.target)]
                 if transition.when is When.ALWAYS:
                     np.bitwise_or(target, source, out=target)
                 else:
-                    target |= source & legal[(*before, transition.target, ...)]
+                    target |= source & legal[_at(before, transition.target)]
         block |= bits.after(block, legal)
         grown = _count(block)
         if grown == size:
@@ -272,11 +272,17 @@ def _sides(field: _Field, index: tuple[int, ...], axis: int, transition: Transit
         return field.words[index], field.words[to], field.legal(room)
     block, legal = field.words[index], field.legal(index)
     if axis < len(field.slots) - 1:
-        source, to, room = ((*(slice(None),) * (axis - len(field.outer)), state, ...) for state in places)
-        return block[source], block[to], legal[room]
+        before = (slice(None),) * (axis - len(field.outer))
+        of = [block[_at(before, transition.source)], block[_at(before, transition.target)]]
+        return of[0], of[1], legal[_at(before, transition.towards)]
     one = np.uint32(1)
     bits = [(words >> np.uint32(state)) & one for words, state in zip((block, block, legal), places, strict=True)]
     return bits[0], bits[1], bits[2]
+
+
+def _at(before: tuple[slice, ...], state: int) -> Any:
+    """Return the index of one state of a slot: a view even where the slot has the only axis."""
+    return (*before, state, ...)
 
 
 def _count(words: Words) -> int:

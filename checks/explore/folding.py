@@ -9,7 +9,6 @@ from enum import Enum
 from typing import cast
 
 from kvescrow.spec.language.expressions import (
-    FALSE,
     TRUE,
     Before,
     Binary,
@@ -31,8 +30,6 @@ Meaning = Callable[[Field, bool], Expression]
 
 def literal(value: Value) -> Literal:
     """Return any value as a literal, names included."""
-    if isinstance(value, bool):
-        return TRUE if value else FALSE  # type: ignore[return-value]  # both are literals
     return Literal(cast(int, value))
 
 

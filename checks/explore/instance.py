@@ -145,8 +145,8 @@ def _bad_places(places: tuple[Place, ...]) -> Iterable[str]:
         known = set(place.entity.fields)
         for part in (place.kept, place.reads_as, place.rounded, place.initial):
             yield from (f"{place.name} has no field {name}" for name in sorted(set(part) - known))
-        for part in (place.rounded, place.initial, place.cut):
-            yield from (f"{place.name}.{name} is not kept" for name in sorted(set(part) - set(place.kept)))
+        of_kept = {*place.rounded, *place.initial, *place.cut}
+        yield from (f"{place.name}.{name} is not kept" for name in sorted(of_kept - set(place.kept)))
         for name in sorted(set(place.kept) & set(place.reads_as)):
             yield f"{place.name}.{name} is kept and read as something else"
         for name, domain in place.kept.items():

@@ -67,8 +67,9 @@ class Lookup:
         return np.zeros(len(states), np.int64) if index is None else index
 
     def _by_key(self, states: States) -> Numbers:
+        keys: States
         keys, inverse = np.unique(states & self._mask, return_inverse=True)
-        numbers = np.empty(len(keys), np.int32)
+        numbers: Numbers = np.empty(len(keys), np.int32)
         known = np.zeros(len(keys), bool)
         if len(self._keys):
             place = self._keys.searchsorted(keys)
@@ -83,7 +84,7 @@ class Lookup:
             order = np.argsort(merged, kind="stable")
             self._keys = merged.take(order)
             self._values = np.concatenate((self._values, numbers.take(fresh))).take(order)
-        return numbers.take(inverse)
+        return np.asarray(numbers.take(inverse), np.int32)
 
     def _remembered(self, key: int) -> int:
         codes = self._packing.unpack(key)

@@ -66,7 +66,7 @@ class Watcher:
         """Raise `UserError` where `wanted` bytes are more than there are."""
         if wanted > self.limit:
             raise UserError(
-                f"instance {self.instance}: the {self.engine} engine would need about {shown_bytes(wanted)} and may use "
-                f"{shown_bytes(self.limit)}; choose a smaller instance, `--engine dense` or `--symmetric`, or give it "
-                "more with `--memory`"
+                f"instance {self.instance}: the {self.engine} engine would need about {shown_bytes(wanted)} and may "
+                f"use {shown_bytes(self.limit)}; choose a smaller instance, `--engine dense` or `--symmetric`, or give "
+                "it more with `--memory`"
             )

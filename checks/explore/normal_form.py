@@ -149,6 +149,7 @@ class NormalForm:
                 broken.append(Break(number, step.row, step.outcome.value, step.law))
         return Behaviour(tuple(deltas), fired, changed, cut, frozenset(rows), reached, tuple(broken))
 
+
 def _places_of(
     expression: Expression, binds: Mapping[str, str], given: Mapping[tuple[str, str], object]
 ) -> frozenset[str]:

@@ -16,8 +16,8 @@ from kvescrow.checks.explore.packing import packing_of
 from kvescrow.checks.explore.result import Breach, Exploration, Firing
 from kvescrow.checks.explore.sums import Sums
 from kvescrow.checks.explore.symmetry import Symmetry
-from kvescrow.checks.explore.visited import Visited
 from kvescrow.checks.explore.views import Outcome
+from kvescrow.checks.explore.visited import Visited
 
 CHUNK = 1 << 16
 """States that are expanded at a time: their successors stay in the cache while they are sorted."""

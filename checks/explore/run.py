@@ -60,9 +60,13 @@ def explore(
     try:
         found = _search(name, instance, watcher, symmetric)
     except NotCertified as error:
-        raise UserError(f"instance {instance.name}: the {name.value} engine does not take it, since {error}; use `--engine packed`") from error
+        raise UserError(
+            f"instance {instance.name}: the {name.value} engine does not take it, since {error}; use `--engine packed`"
+        ) from error
     why = "it takes every instance and gives shortest counterexamples" if engine is EngineName.AUTO else "as asked"
-    unfired = tuple(row.id for table in instance.tables for row in table.rows if found.rows and row.id not in found.rows)
+    unfired = tuple(
+        row.id for table in instance.tables for row in table.rows if found.rows and row.id not in found.rows
+    )
     return evolve(found, why=why, unfired=unfired)
 
 

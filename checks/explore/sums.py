@@ -98,5 +98,7 @@ def _shifts(form: NormalForm) -> tuple[int, ...]:
         shifts.append(place)
         place += (len(form.views.variables[counter].domain) - 1).bit_length() + SPARE
     if place > BITS:
-        raise UserError(f"instance {form.instance.name}: its counters take {place} bits and {BITS} are left; keep fewer")
+        raise UserError(
+            f"instance {form.instance.name}: its counters take {place} bits and {BITS} are left; keep fewer"
+        )
     return tuple(shifts)

@@ -1,6 +1,7 @@
 """States up to the order of equal places: a sorted representative, and how many states it stands for."""
 
 import math
+from itertools import pairwise
 
 import numpy as np
 
@@ -45,7 +46,7 @@ class Symmetry:
             codes = [(states >> shift) & mask for shift, mask in fields]
             orbit = np.full(len(states), math.factorial(len(codes)), np.int64)
             run = np.ones(len(states), np.int64)
-            for before, code in zip(codes, codes[1:], strict=False):
+            for before, code in pairwise(codes):
                 run = np.where(before == code, run + 1, 1)
                 orbit //= run
             total *= orbit

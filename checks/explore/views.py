@@ -203,9 +203,7 @@ class _FoldedMove:
             return self._before(field, old)
 
         ghosts = [ghost for ghost in self._table.ghosts if ghost.target.entity in shape.binds]
-        written.update(
-            {(shape.owner[g.target.entity], g.target.name): fold(g.update, after) for g in ghosts}
-        )
+        written.update({(shape.owner[g.target.entity], g.target.name): fold(g.update, after) for g in ghosts})
         rules = [(name, fold(holds, after)) for name, holds in self._rules]
         kept = [(name, rule) for name, rule in rules if not (isinstance(rule, Literal) and rule.value)]
         functions = shape.python([rule for _, rule in kept])
@@ -387,7 +385,11 @@ class BoundMove:
         ]
         memory.read.update(spot for spot, _ in values)
         codes = [(spot, views.code_of[spot].get(value)) for spot, value in values]
-        outside = [(views.variables[spot], value) for (spot, code), (_, value) in zip(codes, values, strict=True) if code is None]
+        outside = [
+            (views.variables[spot], value)
+            for (spot, code), (_, value) in zip(codes, values, strict=True)
+            if code is None
+        ]
         if any(variable.cut for variable, _ in outside):
             return Step(Outcome.CUT, row.id)
         if outside:

@@ -1,6 +1,6 @@
 """The state graph of an instance, walked on a real implementation.
 
-    conform("ledger-memory", subject_called("ledger-memory"), "lifecycle-s")
+conform("ledger-memory", subject_called("ledger-memory"), "lifecycle-s")
 """
 
 from collections.abc import Callable

@@ -25,7 +25,7 @@ _SHARED: set[type] = set()
 
 
 def _copy(value: Any, memo: Memo) -> Any:
-    plan = _plan(type(value))
+    plan = _plan(value.__class__)
     if plan is None:
         _SHARED.add(type(value))
         return value
@@ -34,7 +34,7 @@ def _copy(value: Any, memo: Memo) -> Any:
 
 
 @cache
-def _plan(kind: type) -> Plan | None:
+def _plan(kind: Any) -> Plan | None:
     """Return how values of `kind` are copied; None where they are shared."""
     if issubclass(kind, OrderedDict | dict):
         return _copy_dict

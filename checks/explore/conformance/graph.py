@@ -32,7 +32,9 @@ class _Remembered:
     """The answers of one group, by what they depend on."""
 
     def __init__(self) -> None:
-        self._by_read: dict[tuple[int, ...], tuple[Callable[[list[int]], object], dict[object, tuple[Answer, ...]]]] = {}
+        self._by_read: dict[
+            tuple[int, ...], tuple[Callable[[list[int]], object], dict[object, tuple[Answer, ...]]]
+        ] = {}
 
     def find(self, codes: list[int]) -> tuple[Answer, ...] | None:
         """Return the answers in a state with `codes`; None where they are not known."""
@@ -80,7 +82,9 @@ class Graph:
             if step.outcome in (Outcome.ABSENT, Outcome.CUT):
                 continue
             if step.outcome is not Outcome.FIRED:
-                raise UserError(f"instance {self.instance.name} is broken ({step.law}): run `kvescrow explore` on it first")
+                raise UserError(
+                    f"instance {self.instance.name} is broken ({step.law}): run `kvescrow explore` on it first"
+                )
             delta = self.packing.delta(memory.codes, step.changes, memory.read)
             reply = self._rows[step.row].reply
             yield Answer(number, step.row, reply, delta, reply.decision.changes_nothing)

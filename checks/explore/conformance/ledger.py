@@ -21,6 +21,7 @@ from kvescrow.checks.targets.protocols import Subject as Target
 from kvescrow.spec.vocabulary import (
     TERMINAL_STATES,
     Cancel,
+    Decision,
     Extend,
     Fence,
     Finish,
@@ -30,6 +31,7 @@ from kvescrow.spec.vocabulary import (
     LedgerSnapshot,
     Preempt,
     Promote,
+    Reason,
     Receipt,
     Renew,
     ReservationSnapshot,
@@ -48,6 +50,8 @@ LEASE, RETENTION, WAIT, DEADLINE = 10**9, 10**12, 10**15, 10**17
 _FAR = 1000
 """How far a stale life or generation is from every real one."""
 _LEASED = (S.RESERVED, S.RUNNING)
+_DONE: Said = (Decision.NOTED, Reason.NONE)
+"""The clock was moved."""
 
 
 class LedgerDriver:
@@ -89,7 +93,7 @@ class LedgerDriver:
 
 def key_of(name: str) -> Key:
     """Return the key that stands for a reservation place."""
-    return Key(f"tenant {int(name.split()[-1]) % 2}", name)
+    return Key(f"tenant {int(name.rsplit(maxsplit=1)[-1]) % 2}", name)
 
 
 def place(key: Key) -> str:
@@ -122,7 +126,7 @@ class LedgerSubject:
         self._ended = ended
         self._seen: LedgerSnapshot | None = None
 
-    # --- what shows -----------------------------------------------------------------------------------------------------
+    # --- what shows ---------------------------------------------------------------------------------------------------
 
     def shows(self) -> object:
         """Return states, bounds and accounts; an ended record shows a bound of 1, as in the instance."""
@@ -149,7 +153,7 @@ class LedgerSubject:
         """Close the ledger."""
         self._target.close()
 
-    # --- doing a move ---------------------------------------------------------------------------------------------------
+    # --- doing a move -------------------------------------------------------------------------------------------------
 
     def do(self, answer: Answer) -> Said | None:
         """Do the event of the move; None where its circumstances cannot be had."""
@@ -160,7 +164,7 @@ class LedgerSubject:
             return None
         if move.given["pool", "clock"] == LATE and not answer.keeps:
             refused = self._let_lapse(key, mark)
-            if refused is not True:
+            if refused is not _DONE:
                 return refused
         message = self._message(answer.move, move, key, mark)
         facts = self._target.submit(message)
@@ -195,10 +199,10 @@ class LedgerSubject:
                 return True
         return False
 
-    def _let_lapse(self, key: Key, mark: _Mark) -> Said | None | bool:
+    def _let_lapse(self, key: Key, mark: _Mark) -> Said | None:
         """Move the clock past the limit of one record and of no other.
 
-        Returns true where that is done, None where it cannot be, and the reply where the ledger refused a step.
+        Returns `_DONE` where that is done, None where it cannot be, and the reply where the ledger refused a step.
         """
         snapshot = self._snapshot()
         record = snapshot.reservations[key]
@@ -206,7 +210,7 @@ class LedgerSubject:
         if mark.state in TERMINAL_STATES:
             moment = self._ended[key] + RETENTION
         if moment <= snapshot.clock:
-            return True
+            return _DONE
         others = {k: r for k, r in snapshot.reservations.items() if k != key}
         if any(r.state is S.QUEUED and r.expires <= moment for r in others.values()):
             return None
@@ -220,7 +224,7 @@ class LedgerSubject:
                     return facts.decision, facts.reason
         facts = self._target.submit(Tick(moment))
         self._seen = None
-        return True
+        return _DONE
 
     def _message(self, number: int, move: Move, key: Key, mark: _Mark) -> LedgerEvent:
         deadline = 0
@@ -234,7 +238,7 @@ class LedgerSubject:
             messages[remembered] = self._said(move, key, mark, deadline)
         return messages[remembered]
 
-    def _said(self, move: Move, key: Key, mark: _Mark, deadline: int) -> LedgerEvent:  # noqa: PLR0912 - one case an event
+    def _said(self, move: Move, key: Key, mark: _Mark, deadline: int) -> LedgerEvent:
         p: Mapping[str, object] = move.parameters
         life = mark.life + (_FAR if p.get("life") == STALE else 0)
         generation = mark.generation + (_FAR if p.get("generation") == STALE else 0)

@@ -20,7 +20,7 @@ _UNPUBLISHED = 0
 
 
 def _number(place: str) -> int:
-    return 0 if place == SINK else int(place.split()[-1]) + 1
+    return 0 if place == SINK else int(place.rsplit(maxsplit=1)[-1]) + 1
 
 
 def _scope(place: str) -> PrefixScope:
@@ -153,9 +153,7 @@ class PageDriver:
                 )
             )
         return tuple(pages), {
-            name: named[f"{name}.promised"]
-            for name in self._holders
-            if named[f"{name}.state"] is HolderState.ADMITTED
+            name: named[f"{name}.promised"] for name in self._holders if named[f"{name}.state"] is HolderState.ADMITTED
         }
 
     def _holding(self, named: Mapping[str, object], number: int) -> frozenset[str]:
@@ -163,5 +161,3 @@ class PageDriver:
             name for n, name in enumerate(self._holders) if named[f"claim of {n} on page {number}.holds"]
         ]
         return frozenset(holds)
-
-

@@ -302,9 +302,7 @@ class _Walk:
         return tuple(self.graph.named(answer) for answer in (*self.way(step[0]), step[1]))
 
 
-def exhaust(
-    target: str, driver: Driver, jobs: int = 1, show: Callable[[int, int], None] | None = None
-) -> Conformance:
+def exhaust(target: str, driver: Driver, jobs: int = 1, show: Callable[[int, int], None] | None = None) -> Conformance:
     """Try every transition of every reachable state, in `jobs` processes; the target must be one that can be copied.
 
     `show` is told depth and states after each level.

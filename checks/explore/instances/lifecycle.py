@@ -129,7 +129,8 @@ ROUNDED = {"bound": if_else(ended, 1, reservation.bound)}
 def slot_moves(number: int, size: Size) -> Iterator[Move]:
     """Yield every event of one reservation with every parameter that tells cases apart."""
 
-    def move(label: str, event: str, *, clock: int = SOON, ahead: int = 0, **parameters: Known) -> Move:
+    def move(label: str, event: str, *circumstances: int, **parameters: Known) -> Move:
+        clock, ahead = (*circumstances, *(SOON, 0)[len(circumstances) :])
         return Move(
             name=f"{event}{label} of reservation {number}",
             table=RESERVATION,
@@ -143,14 +144,14 @@ def slot_moves(number: int, size: Size) -> Iterator[Move]:
     for amount in range(1, min(size.amounts, size.bounds) + 1):
         yield move(f" {amount}", "reserve", amount=amount, max_wait=0, **request)
         yield move(f" {amount} or wait", "reserve", amount=amount, max_wait=1, **request)
-        yield move(f" {amount} behind others", "reserve", ahead=1, amount=amount, max_wait=0, **request)
-        yield move(f" {amount} or wait behind others", "reserve", ahead=1, amount=amount, max_wait=1, **request)
+        yield move(f" {amount} behind others", "reserve", SOON, 1, amount=amount, max_wait=0, **request)
+        yield move(f" {amount} or wait behind others", "reserve", SOON, 1, amount=amount, max_wait=1, **request)
     yield move("", "promote", lease=1)
-    yield move(" behind others", "promote", ahead=1, lease=1)
-    yield move(" after its wait", "promote", clock=LATE, lease=1)
+    yield move(" behind others", "promote", SOON, 1, lease=1)
+    yield move(" after its wait", "promote", LATE, lease=1)
     start: dict[str, Known] = {"authorised": True, "owner": OWNER, "lease": 1}
     yield move("", "start", life=LIFE, **start)
-    yield move(" after its lease", "start", clock=LATE, life=LIFE, **start)
+    yield move(" after its lease", "start", LATE, life=LIFE, **start)
     yield move(" of a stale life", "start", life=STALE, **start)
     owner: dict[str, Known] = {"authorised": True, "owner": OWNER, "generation": GENERATION}
     for bound in range(1, size.bounds + 1):
@@ -164,12 +165,12 @@ def slot_moves(number: int, size: Size) -> Iterator[Move]:
     yield move(" forged", "finish", **{**receipt, "authentic": False, "outcome": StopOutcome.STOPPED})
     yield move(" of a stale generation", "finish", **{**receipt, "generation": STALE, "outcome": StopOutcome.STOPPED})
     yield move("", "renew", life=LIFE, lease=1, **owner)
-    yield move(" after its lease", "renew", clock=LATE, life=LIFE, lease=1, **owner)
+    yield move(" after its lease", "renew", LATE, life=LIFE, lease=1, **owner)
     yield move("", "sweep")
-    yield move(" after its limit", "sweep", clock=LATE)
+    yield move(" after its limit", "sweep", LATE)
     yield move("", "fence", authentic=True, owner=OWNER)
     yield move("", "forget")
-    yield move(" after its retention", "forget", clock=LATE)
+    yield move(" after its retention", "forget", LATE)
 
 
 def closed_form(size: Size) -> int:

@@ -95,7 +95,13 @@ def _places(size: Pool) -> Iterator[Place]:
         for n in range(size.pages):
             yield Place(claim_name(n, number), claim, {"holds": BOTH})
     for number in range(size.pages):
-        yield Place(page_name(number), page, _page_fields(size), initial={"state": PageState.FREE}, cut=frozenset({"readers", "writers"}))
+        yield Place(
+            page_name(number),
+            page,
+            _page_fields(size),
+            initial={"state": PageState.FREE},
+            cut=frozenset({"readers", "writers"}),
+        )
     yield Place(SINK, page, {}, {"state": PageState.SINK, **_blank()})
     yield Place(NO_ONE, holder, {}, {"state": HolderState.ABSENT})
     yield Place("no claim", claim, {}, {"holds": False})

@@ -179,9 +179,7 @@ def identities() -> Instance:
         "identities",
         (*slots, *ghosts, accounts, the_pool),
         tuple(move for number in range(2) for move in _identity_moves(number)),
-        tuple(
-            Observation(RESERVATION, _counted(number), others=(f"reservation {1 - number}",)) for number in range(2)
-        ),
+        tuple(Observation(RESERVATION, _counted(number), others=(f"reservation {1 - number}",)) for number in range(2)),
         note=identities.__doc__ or "",
     )
 
@@ -316,7 +314,8 @@ def refusals() -> Instance:
 def _refusable(number: int) -> Iterator[Move]:
     binds, of = _binding(number), f"of reservation {number}"
 
-    def event(label: str, name: str, clock: int = SOON, ahead: int = 0, **parameters: Known) -> Move:
+    def event(label: str, name: str, *circumstances: int, **parameters: Known) -> Move:
+        clock, ahead = (*circumstances, *(SOON, 0)[len(circumstances) :])
         given = {_AT: clock, _AHEAD: ahead}
         return _event(f"{name}{label} {of}", name, binds, given, **parameters)
 
@@ -324,11 +323,11 @@ def _refusable(number: int) -> Iterator[Move]:
         for wait in (0, 1):
             for ahead in (0, 1):
                 label = f" {amount}{' or wait' if wait else ''}{' behind others' if ahead else ''}"
-                yield event(label, "reserve", ahead=ahead, **_request(amount=amount, max_wait=wait))
+                yield event(label, "reserve", SOON, ahead, **_request(amount=amount, max_wait=wait))
     yield event(" unauthorised", "reserve", **_request(authorised=False))
     yield event(" of another digest", "reserve", **_request(digest=2))
     yield event(" of another deadline", "reserve", **_request(deadline=DEADLINE + 1))
-    yield event(" too late", "reserve", clock=TOO_LATE, **_request())
+    yield event(" too late", "reserve", TOO_LATE, **_request())
     for clock, ahead, label in ((SOON, 0, ""), (SOON, 1, " behind others"), (LATE, 0, " after its wait")):
         yield event(label, "promote", clock, ahead, lease=1)
     patient: dict[tuple[str, str], Known] = {_AT: TOO_LATE, _AHEAD: 0, ("reservation", "expires"): TOO_LATE + 1}
@@ -340,7 +339,12 @@ def _refusable(number: int) -> Iterator[Move]:
     yield event(" unauthorised", "start", **{**start, "authorised": False})
     yield event(" of a stale life", "start", **{**start, "life": STALE})
     yield event(" of a stranger", "start", **{**start, "owner": STRANGER})
-    for name, more in (("extend", {"bound": 2}), ("report_usage", {"used": 1}), ("renew", {"life": 1, "lease": 1})):
+    owned: tuple[tuple[str, dict[str, Known]], ...] = (
+        ("extend", {"bound": 2}),
+        ("report_usage", {"used": 1}),
+        ("renew", {"life": 1, "lease": 1}),
+    )
+    for name, more in owned:
         yield event("", name, **_owner(**more))
         yield event(" unauthorised", name, **_owner(authorised=False, **more))
         yield event(" of a stranger", name, **_owner(owner=STRANGER, **more))

@@ -71,7 +71,7 @@ def promises() -> Instance:
         binds, of = {"holder": f"holder {number}", "pool": "pool"}, f"of holder {number}"
         for event in ("admit", "grow"):
             moves += [Move(f"{event} {units} {of}", PROMISE, event, binds, {"units": units}) for units in range(-1, 6)]
-        moves.append(Move(f"close {of}", PROMISE, "close", binds))
+        moves += [Move(f"{event} {of}", PROMISE, event, binds) for event in ("close", "forget")]
         still: dict[tuple[str, str], Known] = {("holder", "pages"): 1}
         moves.append(Move(f"close {of} with a page", PROMISE, "close", binds, given=still))
     observed = tuple(Observation(PROMISE, {"holder": f"holder {n}", "pool": "pool"}) for n in range(3))
@@ -104,4 +104,6 @@ def scope_reuse() -> Instance:
             name = f"publish for {'a group' if group else 'its tenant'}, {'' if authorised else 'un'}authorised"
             moves.append(Move(name, SCOPE_REUSE, "publish", binds, {"authorised": authorised}, asks))
     places = (asked, of_request, of_page, flags)
-    return Instance("scope_reuse", places, tuple(moves), (Observation(SCOPE_REUSE, binds),), note=scope_reuse.__doc__ or "")
+    return Instance(
+        "scope_reuse", places, tuple(moves), (Observation(SCOPE_REUSE, binds),), note=scope_reuse.__doc__ or ""
+    )
