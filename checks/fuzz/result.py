@@ -9,7 +9,9 @@ from kvescrow.checks.fuzz.coverage import Counts
 PASSED = "passed"
 FAILED = "failed"
 UNCOVERED = "uncovered"
-"""Nothing differed, but some row or false guard was never seen, so too little was looked at."""
+"""Nothing differed, but some row, false guard or law was never seen, so too little was looked at."""
+NOT_RUN = "not_run"
+"""The target cannot be opened here, since its library is missing; `failure` says how to change that."""
 
 
 @frozen
@@ -55,6 +57,7 @@ class FuzzResult:
     """Events that world and target both decided."""
     rows_hit: int
     rows: int
+    """Rows of the tables; for a cache manager, laws that apply, hit where one held when it could have been broken."""
     guards_hit: int
     guards: int
     """Conjuncts of guards; hit where one was false on an event that no earlier row of its cell had taken."""
@@ -65,7 +68,8 @@ class FuzzResult:
     deviations: tuple[Deviation, ...] = ()
     not_applicable: tuple[NotApplicable, ...] = ()
     failure: str = ""
-    """What differed, the least steps that lead there, and the line that repeats it; empty where nothing did."""
+    """What differed or which law was broken, the least steps that lead there, and the line that repeats it; empty where
+    nothing did."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the record as plain lists and dictionaries."""

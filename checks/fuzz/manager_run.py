@@ -1,0 +1,227 @@
+"""One fuzz run of a cache manager: its listed deviations, then rounds of random histories, then the verdict."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from attrs import define, evolve, field
+
+from kvescrow.checks.fuzz.coverage import Counts
+from kvescrow.checks.fuzz.differences import Disagreement, shown
+from kvescrow.checks.fuzz.laws import BY_NAME, LAWS, applying
+from kvescrow.checks.fuzz.manager import ManagerJudge
+from kvescrow.checks.fuzz.manager_moves import MOVES, SHAPES, TURNS, WHO, Moves, setup_of
+from kvescrow.checks.fuzz.profiles import Profile, settings_of
+from kvescrow.checks.fuzz.result import (
+    FAILED,
+    NOT_RUN,
+    PASSED,
+    UNCOVERED,
+    Deviation,
+    FuzzResult,
+    NotApplicable,
+    Progress,
+)
+from kvescrow.checks.fuzz.shrink import least_failure
+from kvescrow.checks.targets.protocols import ListedDeviation, ManagerSetup, Subject
+from kvescrow.spec.vocabulary import UserError
+
+SCENARIO = ManagerSetup(pages=8, page_length=4)
+"""How the manager is opened for the scenario of a listed deviation."""
+
+
+def fuzz_manager(
+    name: str, subject: Subject, profile: Profile, seed: int, on_progress: Callable[[Progress], None]
+) -> FuzzResult:
+    """Fuzz the cache manager `subject`, which is called `name` in the record.
+
+    A target that cannot be opened here, since its library is missing, is `not_run`, with the reason.
+    """
+    started = time.monotonic()
+    run = ManagerRun(name, subject, profile, seed, on_progress)
+    try:
+        subject.open(SCENARIO).close()
+    except UserError as missing:
+        return evolve(run.result("", time.monotonic() - started), verdict=NOT_RUN, holes=(), failure=str(missing))
+    run.show_deviations()
+    failure = run.rounds()
+    return run.result(failure, time.monotonic() - started)
+
+
+@define
+class ManagerRun:
+    """The state of one run."""
+
+    name: str
+    subject: Subject
+    profile: Profile
+    seed: int
+    on_progress: Callable[[Progress], None]
+    exercised: set[str] = field(factory=set)
+    deviations: list[Deviation] = field(factory=list)
+    unshown: list[str] = field(factory=list)
+    """Listed deviations that are no longer shown, each with what its scenario came to."""
+    examples: int = 0
+    steps: int = 0
+    last: ManagerJudge | None = None
+    """The history that ended last: the one that failed, where one did."""
+
+    # --- listed deviations --------------------------------------------------------------------------------------------
+
+    def show_deviations(self) -> None:
+        """Replay the scenario of each listed deviation."""
+        for listed in self.subject.deviations:
+            came_to = self._shows(listed)
+            if came_to:
+                self.unshown.append(f"{listed.name}: {came_to}")
+            scenario = tuple(f"{method}({', '.join(map(shown, rest))})" for method, *rest in listed.steps)
+            self.deviations.append(Deviation(listed.name, listed.law, listed.note, scenario, exercised=not came_to))
+
+    def _shows(self, listed: ListedDeviation) -> str:
+        """Return why the scenario no longer shows its law broken by its last step; nothing where it does."""
+        if listed.law not in applying(self.subject.capabilities):
+            return f"law {listed.law} does not apply to this target"
+        judge = ManagerJudge(self.subject)
+        judge.open_with(SCENARIO)
+        try:
+            for number, (method, *arguments) in enumerate(listed.steps, start=1):
+                if not judge.call(str(method), *arguments):
+                    return f"step {number} is not a call that a client may make there"
+        except Disagreement as found:
+            if (found.differences[0].path, number) == (listed.law, len(listed.steps)):
+                return ""
+            return f"step {number} breaks the law {found.differences[0]}"
+        finally:
+            judge.close()
+        return "no law is broken"
+
+    # --- random histories ---------------------------------------------------------------------------------------------
+
+    def rounds(self) -> str:
+        """Run round after round; return what failed, or nothing."""
+        started, number = time.monotonic(), 0
+        while not self._is_over(number, time.monotonic() - started):
+            failure = self._round(self.seed + number)
+            if failure:
+                # A long run is repeated from the round that failed, a bounded one as a whole.
+                self.seed += number if self.profile.most_rounds is None else 0
+                return failure
+            number += 1
+        return ""
+
+    def _is_over(self, number: int, seconds: float) -> bool:
+        if self.profile.seconds is not None and seconds >= self.profile.seconds:
+            return True
+        if self.profile.most_rounds is None:
+            return False
+        enough = number >= self.profile.least_rounds and not self._holes()
+        return enough or number >= self.profile.most_rounds
+
+    def _round(self, seed: int) -> str:
+        from hypothesis import seed as seeded
+        from hypothesis.errors import Flaky
+        from hypothesis.stateful import run_state_machine_as_test
+
+        machine = _machine_of(self._judge, self._on_end)
+        seeded(seed)(machine)
+        try:
+            run_state_machine_as_test(machine, settings=settings_of(self.profile))
+        except Disagreement as found:
+            return self._told(found)
+        except Flaky as found:
+            return f"The target does not repeat itself: the same calls had another outcome.\n{found}"
+        return ""
+
+    def _judge(self) -> ManagerJudge:
+        return ManagerJudge(self.subject, self.exercised)
+
+    def _on_end(self, judge: ManagerJudge) -> None:
+        self.examples += 1
+        self.steps += len(judge.done)
+        self.last = judge
+        self.on_progress(Progress(self.examples, self.steps, self._counts()))
+
+    def _told(self, found: Disagreement) -> str:
+        assert self.last is not None, "a broken law comes from a history"
+        # Shrinking asks for no more of a history than that it can be opened, repeated and closed.
+        opened: Callable[[], Any] = self._judge
+        least = least_failure(opened, self.last.setup, self.last.done)
+        steps = tuple(self.last.steps) if least is None else least.steps
+        found = found if least is None else least.disagreement
+        broken = found.differences[0]
+        lines = [f"Law broken: {BY_NAME[broken.path]}", f"  {found.step}", f"    {broken.implementation}"]
+        lines += ["Least steps:", *(f"  {number}. {step}" for number, step in enumerate(steps))]
+        return "\n".join(lines)
+
+    # --- the verdict --------------------------------------------------------------------------------------------------
+
+    def _applying(self) -> list[str]:
+        """Return the laws that random histories must keep: in force, and not listed as broken."""
+        listed = {deviation.law for deviation in self.subject.deviations}
+        return [law.name for law in LAWS if law.name in applying(self.subject.capabilities) - listed]
+
+    def _holes(self) -> list[str]:
+        return [name for name in self._applying() if name not in self.exercised]
+
+    def _counts(self) -> Counts:
+        laws = self._applying()
+        return Counts(len(laws) - len(self._holes()), len(laws), 0, 0)
+
+    def result(self, failure: str, seconds: float) -> FuzzResult:
+        """Return the record."""
+        if self.unshown and not failure:
+            failure = "Listed as a deviation, but no longer shown: " + "; ".join(self.unshown)
+        holes, counts = self._holes(), self._counts()
+        in_force = applying(self.subject.capabilities)
+        record = FuzzResult(
+            target=self.name,
+            profile=self.profile.name,
+            seed=self.seed,
+            verdict=FAILED if failure else UNCOVERED if holes else PASSED,
+            seconds=round(seconds, 3),
+            examples=self.examples,
+            steps=self.steps,
+            rows_hit=counts.rows_hit,
+            rows=counts.rows,
+            guards_hit=0,
+            guards=0,
+            holes=tuple(f"law {BY_NAME[name]}" for name in holes),
+            deviations=tuple(self.deviations),
+            not_applicable=tuple(
+                NotApplicable(str(law), law.capability)
+                for law in LAWS
+                if law.capability is not None and law.name not in in_force
+            ),
+        )
+        return evolve(record, failure=f"{failure}\nRepeat: {record.repeat}") if failure else record
+
+
+def _machine_of(opened: Callable[[], ManagerJudge], on_end: Callable[[ManagerJudge], None]) -> "type":
+    """Return a Hypothesis state machine with one rule a move."""
+    from hypothesis import strategies as st
+    from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+    class Machine(RuleBasedStateMachine):
+        """One history."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.judge = opened()
+            self.moves = Moves(self.judge)
+
+        @initialize(shape=st.integers(0, SHAPES - 1))
+        def open(self, shape: int) -> None:
+            self.judge.open_with(setup_of(shape))
+
+        def teardown(self) -> None:
+            on_end(self.judge)
+            self.judge.close()
+
+    def rule_of(move: str) -> object:
+        @rule(who=st.integers(0, WHO - 1), turn=st.integers(0, TURNS - 1))
+        def make(self: Machine, who: int, turn: int) -> None:
+            self.moves.make(move, who, turn)
+
+        return make
+
+    return type("Machine", (Machine,), {move: rule_of(move) for move in MOVES})

@@ -1,0 +1,107 @@
+"""What every slot of every page holds, by what was computed into it and not by what the manager believes."""
+
+from collections.abc import Mapping, Sequence
+from enum import Enum
+
+from attrs import evolve, fields, frozen
+
+from kvescrow.spec.vocabulary import PrefixScope
+
+Tokens = tuple[int, ...]
+
+
+class Fault(Enum):
+    """Why a slot does not hold what its reader takes it for."""
+
+    EMPTY = "holds nothing that was ever computed"
+    """No step has written it."""
+    OTHER_TOKENS = "holds the keys of another prefix"
+    """Its content was computed after other tokens, or was overwritten."""
+    OTHER_SCOPE = "holds the keys of another scope"
+    """Same tokens, but the scopes differ in a field that the manager tells apart."""
+    NOT_COMPUTED = "is still being computed"
+    """Its step is in flight."""
+
+
+@frozen
+class Misread:
+    """The first position at which a table does not hold a sequence."""
+
+    position: int
+    page: int
+    fault: Fault
+    field: str | None = None
+    """The field in which the scopes differ, where that is the fault."""
+
+    def __str__(self) -> str:
+        differs = f" (they differ in {self.field})" if self.field else ""
+        return f"position {self.position} lies in page {self.page}, which {self.fault.value}{differs}"
+
+
+@frozen
+class Content:
+    """What one slot holds: the keys of the last token of `prefix`, computed in `scope`."""
+
+    prefix: Tokens
+    scope: PrefixScope
+    step: int | None = None
+    """The launched step that computes it; None once that step has ended."""
+
+
+class Oracle:
+    """Slots by (page, place in the page). Launched steps write in the order of their launch, as one stream does."""
+
+    def __init__(self, page_length: int, scope_fields: frozenset[str]) -> None:
+        """Start empty. Scopes that differ in none of `scope_fields` count as one."""
+        self._page_length = page_length
+        self._fields = [one.name for one in fields(PrefixScope) if one.name in scope_fields]
+        self._slots: dict[tuple[int, int], Content] = {}
+
+    def write(
+        self, step: int, table: Sequence[int], sequence: Sequence[int], positions: range, scope: PrefixScope
+    ) -> None:
+        """Take note that `step` computes `positions` of `sequence` into the pages of `table`."""
+        for position in positions:
+            self._slots[self._slot(table, position)] = Content(tuple(sequence[: position + 1]), scope, step)
+
+    def settle(self, step: int) -> None:
+        """Take note that `step` has ended; what later steps have overwritten stays theirs."""
+        for slot, content in self._slots.items():
+            if content.step == step:
+                self._slots[slot] = evolve(content, step=None)
+
+    def misread(
+        self, table: Sequence[int], sequence: Sequence[int], count: int, scope: PrefixScope, *, launched: bool = False
+    ) -> Misread | None:
+        """Return where the first `count` positions of `table` do not hold `sequence` in `scope`; None where they do.
+
+        `launched`: content of a step in flight counts as there. `table` has pages for `count` positions.
+        """
+        for position in range(count):
+            page, place = self._slot(table, position)
+            content = self._slots.get((page, place))
+            if content is None:
+                return Misread(position, page, Fault.EMPTY)
+            if content.prefix != tuple(sequence[: position + 1]):
+                return Misread(position, page, Fault.OTHER_TOKENS)
+            differs = self.differing(content.scope, scope)
+            if differs:
+                return Misread(position, page, Fault.OTHER_SCOPE, differs[0])
+            if content.step is not None and not launched:
+                return Misread(position, page, Fault.NOT_COMPUTED)
+        return None
+
+    def differing(self, one: PrefixScope, other: PrefixScope) -> list[str]:
+        """Return the fields that the manager tells apart and in which the two scopes differ."""
+        return [name for name in self._fields if getattr(one, name) != getattr(other, name)]
+
+    def scopes_of(self, prefix: Tokens) -> Mapping[PrefixScope, bool]:
+        """Return each scope in which some slot holds `prefix`, and whether its step has ended."""
+        found: dict[PrefixScope, bool] = {}
+        for content in self._slots.values():
+            if content.prefix == prefix:
+                found[content.scope] = found.get(content.scope, False) or content.step is None
+        return found
+
+    def _slot(self, table: Sequence[int], position: int) -> tuple[int, int]:
+        return table[position // self._page_length], position % self._page_length
