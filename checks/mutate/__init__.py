@@ -4,8 +4,10 @@ A mutant lives in memory only. It is refused when its table is built, refuted by
 original by a vector or beside the reference. What none of them notices is either proved to behave the same, or a
 survivor: a hole in the laws and tests.
 
-    report = mutate(tables, sources)
-    report.survivors, report.to_json()
+    from kvescrow.checks.mutate.run import Options, mutate
+
+    report = mutate(Options(tables=("promise",)))
+    report.verdict, report.of(Fate.SURVIVOR), report.to_json()
 """
 
 from kvescrow.checks.mutate.mutant import Mutant, Operator

@@ -11,13 +11,14 @@ from typing import cast
 
 from attrs import frozen
 
+from kvescrow.checks.fuzz.calls import Call
 from kvescrow.checks.fuzz.coverage import Coverage
 from kvescrow.checks.fuzz.differences import Disagreement
 from kvescrow.checks.fuzz.driver import Driver, rotated
 from kvescrow.checks.fuzz.goals import Goal
 from kvescrow.checks.fuzz.ledger import LedgerDriver
 from kvescrow.checks.fuzz.machine import SHAPES, TURNS, WHO
-from kvescrow.checks.fuzz.pages import Call, PageDriver, weak_chain
+from kvescrow.checks.fuzz.pages import PageDriver, weak_chain
 from kvescrow.checks.mutate.scenarios import Scenario, Tables
 from kvescrow.checks.targets.protocols import LedgerSetup, PoolSetup
 from kvescrow.checks.targets.registry import subject_called

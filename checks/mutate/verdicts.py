@@ -7,6 +7,8 @@ from typing import Any
 
 from attrs import frozen
 
+from kvescrow.spec.tables.registry import digest
+
 
 class Fate(Enum):
     """What became of a mutant."""
@@ -98,6 +100,7 @@ class MutationReport:
         """Return the whole report."""
         return {
             "verdict": self.verdict,
+            "digest": digest(),
             "mutants": len(self.judged),
             "killed": {"any": len(self.of(Fate.KILLED)), **{layer.value: n for layer, n in self.killed().items()}},
             "equivalent": len(self.of(Fate.EQUIVALENT)),

@@ -19,7 +19,7 @@ from kvescrow.spec.world.pages import PageWorld
 from tests.checks.mutate.conftest import mutant
 from tests.conftest import REPOSITORY
 
-FEW = 12
+FEW = 8
 
 
 @pytest.fixture(scope="module")
