@@ -12,7 +12,9 @@ from attrs import field, frozen
 
 from kvescrow.spec.vocabulary import (
     Decision,
+    ExecutionState,
     Fence,
+    Key,
     LedgerEvent,
     LedgerSnapshot,
     PoolSnapshot,
@@ -197,6 +199,74 @@ class PageTarget(Protocol):
         """Return the whole projected state."""
 
 
+# --- a ledger, a page pool and a worker together ----------------------------------------------------------------------
+
+
+@frozen
+class ComposedSetup:
+    """How all three are opened for one run."""
+
+    ledger: LedgerSetup
+    pages: PoolSetup
+
+
+@frozen
+class StepShare:
+    """The share of one execution in a step; `filled` are those of `writes` whose last slot the step writes."""
+
+    key: Key
+    generation: int
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    filled: tuple[int, ...]
+
+
+@frozen
+class ExecutionFacts:
+    """What of a worker's reply is compared."""
+
+    decision: Decision
+    reason: Reason
+
+
+def holder_of(key: Key, generation: int) -> str:
+    """Return the name under which an execution holds pages: `tenant/request#generation`."""
+    return f"{key.tenant}/{key.request}#{generation}"
+
+
+class WorkerTarget(Protocol):
+    """A worker's executions and tickets under test, over its page pool."""
+
+    def begin(self, key: Key, generation: int) -> ExecutionFacts:
+        """Open the execution of `key` under `generation`."""
+
+    def close(self, key: Key) -> ExecutionFacts:
+        """Launch nothing more for `key`."""
+
+    def certify(self, key: Key) -> ExecutionFacts:
+        """Certify that nothing of `key` can run any more."""
+
+    def acknowledge(self, key: Key) -> ExecutionFacts:
+        """Forget the receipt of `key`, which the ledger has."""
+
+    def launch(self, number: int, shares: tuple[StepShare, ...]) -> ExecutionFacts:
+        """Launch a step for all executions that it lists, or for none."""
+
+    def settle(self, number: int, ok: bool) -> ExecutionFacts:
+        """End a step."""
+
+    def state(self, key: Key) -> ExecutionState:
+        """Return where the execution of `key` is."""
+
+
+class ComposedTarget(Protocol):
+    """A ledger, a page pool and a worker that work together."""
+
+    ledger: LedgerTarget
+    pages: PageTarget
+    worker: WorkerTarget
+
+
 # --- cache managers ---------------------------------------------------------------------------------------------------
 
 
@@ -286,6 +356,8 @@ class Kind(Enum):
     """`LedgerTarget`, compared with the reservation and account tables."""
     PAGES = "pages"
     """`PageTarget`, compared with the promise and page tables."""
+    COMPOSED = "composed"
+    """`ComposedTarget`, compared with the execution and ticket tables, and with those of its ledger and its pages."""
     MANAGER = "manager"
     """`CacheManager`, judged from outside."""
 

@@ -177,7 +177,7 @@ class PageWorld:
         pages = [number for number, record in enumerate(self.pages) if record["scope"] == scope]
         for number in sorted(pages, key=lambda page: (-self._depth(page), page)):
             outcomes.append(self.retire_page(number, scope))
-            if self._is_idle(number):
+            if self.is_idle(number):
                 outcomes.append(self.park(number))
         return outcomes
 
@@ -189,7 +189,7 @@ class PageWorld:
         own = self.pages[page]["scope"]
         return self._apply_page("retire_scope", page, None, {}, scope=None if isinstance(own, PrefixScope) else scope)
 
-    def _is_idle(self, page: int) -> bool:
+    def is_idle(self, page: int) -> bool:
         """Return whether `page` drains although nothing touches it and nothing that follows it is in use."""
         record = self.pages[page]
         waits = record["readers"] or record["writers"] or record["busy"]
