@@ -1,5 +1,6 @@
 """The ledgers in PostgreSQL and Valkey under torture: a real server of their own, and a connection for each caller."""
 
+import logging
 import os
 import signal
 import subprocess
@@ -56,6 +57,8 @@ class ServerOpener:
         if self.store == "postgres":
             from kvescrow.reference.ledger.postgres import PostgresLedger
 
+            # Connections break on purpose here, so that they did is no news.
+            logging.getLogger("psycopg").setLevel(logging.CRITICAL)
             return PostgresLedger(self.url, CONFIG, keyring=KEYRING, clock=clock, patience=_PATIENCE)
         from kvescrow.reference.ledger.valkey import ValkeyLedger
 

@@ -11,7 +11,7 @@ from kvescrow.checks.torture.faults import FaultKind
 from kvescrow.checks.torture.log import Logged
 from kvescrow.checks.torture.physical import overcommitment
 from kvescrow.checks.torture.site import Evidence, Site
-from kvescrow.spec.vocabulary import CHARGED_STATES, ReservationState
+from kvescrow.spec.vocabulary import CHARGED_STATES, ReservationState, UserError
 
 LOSSES = (Fault.LOST,)
 DOUBLES = (Fault.DOUBLED, Fault.UNASKED, Fault.NOT_APPLIED_BUT_THERE)
@@ -110,12 +110,15 @@ def _by_the_monitor(evidence: Evidence) -> list[str]:
     if not evidence.lines:
         return ["empty: the journal has no change"]
     monitor = Monitor(evidence.config, most_findings=3)
-    for line in evidence.lines:
-        monitor.feed(line)
+    try:
+        for line in evidence.lines:
+            monitor.feed(line)
+    except UserError as error:
+        return [f"journal: {error}"]
     return [f"journal: {finding}" for finding in monitor.finish().findings]
 
 
-def judge(  # the parts of a result
+def judge(
     store: str,
     seed: int,
     minutes: float,

@@ -115,15 +115,17 @@ class TestCommandLine:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            (["--sabotage", "nothing"], "choose one of check-then-increment"),
-            (["--sabotage", "acknowledged-before-kept"], "name that store"),
+            (["--store", "memory", "--sabotage", "nothing"], "choose one of check-then-increment"),
+            (["--store", "memory", "--sabotage", "acknowledged-before-kept"], "error of the store sqlite"),
+            (["--store", "valkey", "--sabotage", "retry-charges-again"], "error of the store memory or sqlite"),
+            (["--store", "paper"], "'paper' is not one of"),
         ],
     )
     def test_refuses_a_wrong_sabotage(
         self, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
     ) -> None:
         with pytest.raises(SystemExit) as exit_:
-            main(["torture", "--store", "memory", *arguments])
+            main(["torture", *arguments])
         assert exit_.value.code == 2
         assert message in capsys.readouterr().err
 
