@@ -22,7 +22,7 @@ from kvescrow.checks.fuzz.result import (
     NotApplicable,
     Progress,
 )
-from kvescrow.checks.fuzz.shrink import least_failure
+from kvescrow.checks.fuzz.shrink import Failure, least_failure
 from kvescrow.checks.targets.protocols import ListedDeviation, ManagerSetup, Subject
 from kvescrow.spec.vocabulary import UserError
 
@@ -143,15 +143,22 @@ class ManagerRun:
 
     def _told(self, found: Disagreement) -> str:
         assert self.last is not None, "a broken law comes from a history"
-        # Shrinking asks for no more of a history than that it can be opened, repeated and closed.
-        opened: Callable[[], Any] = self._judge
-        least = least_failure(opened, self.last.setup, self.last.done)
+        least = self._least(self.last, found.differences[0].path)
         steps = tuple(self.last.steps) if least is None else least.steps
         found = found if least is None else least.disagreement
         broken = found.differences[0]
         lines = [f"Law broken: {BY_NAME[broken.path]}", f"  {found.step}", f"    {broken.implementation}"]
         lines += ["Least steps:", *(f"  {number}. {step}" for number, step in enumerate(steps))]
         return "\n".join(lines)
+
+    def _least(self, judge: ManagerJudge, law: str) -> Failure | None:
+        """Return the fewest calls that break the law, in a pool no larger than the one that it was broken in."""
+        # Shrinking asks for no more of a history than that it can be opened, repeated and closed.
+        opened: Callable[[], Any] = self._judge
+        pools = (evolve(judge.setup, pages=pages) for pages in range(judge.setup.pages, 0, -1))
+        failures = [least_failure(opened, pool, judge.done) for pool in pools]
+        same = [one for one in failures if one is not None and one.disagreement.differences[0].path == law]
+        return min(same, key=lambda one: len(one.done), default=None)
 
     # --- the verdict --------------------------------------------------------------------------------------------------
 
