@@ -42,27 +42,35 @@ def check_history(
     *,
     journal: Sequence[Change] | None = None,
     final: LedgerSnapshot | None = None,
+    slack: int = 0,
 ) -> HistoryVerdict:
     """Return the verdict over `calls` on a ledger that began empty under `terms`.
 
     With the ledger's `journal` every change is known, and each must be what some call asked for, once; without it, a
     change that a call without an answer may have made leaves the verdict `unknown`. `final` is the ledger's state
-    after the last call. Raises `UserError` where there is no call with an answer, and for an answer without a
-    commit number: `find_order` checks such histories.
+    after the last call.
+
+    A refusal saw the ledger's clock between the changes around it, or up to `slack` microseconds later: a store that
+    keeps its clock with changes alone forgets what a refusal saw when it is opened again or asked by another gateway,
+    and a clock that was stepped back meanwhile shows less.
+
+    Raises `UserError` where there is no call with an answer, and for an answer without a commit number: `find_order`
+    checks such histories.
     """
     answered = [call for call in calls if call.answer is not None]
     if not answered:
         raise UserError("no call has an answer, so nothing was checked: record a run that reaches the ledger")
     if any(call.answer is not None and call.answer.seq is None for call in answered):
         raise UserError("an answer has no commit number: give `seq`, or search for an order")
-    return _Check(calls, terms, journal).verdict(final)
+    return _Check(calls, terms, journal, slack).verdict(final)
 
 
 class _Check:
-    def __init__(self, calls: Sequence[Call], terms: Terms, journal: Sequence[Change] | None) -> None:
+    def __init__(self, calls: Sequence[Call], terms: Terms, journal: Sequence[Change] | None, slack: int) -> None:
         self._calls = calls
         self._terms = terms
         self._journal = journal
+        self._slack = slack
         self._floors = floors(calls)
         self._counts: Counter[Fault] = Counter()
         self._kept: list[Finding] = []
@@ -176,11 +184,11 @@ class _Check:
         for call in self._calls:
             if call.answer is not None and not call.answer.changes and call.answer.seq is not None:
                 questions.setdefault(call.answer.seq, []).append(call)
-        self._ask(replay, questions.pop(0, ()), _clock_after(changes, 0))
+        self._ask(replay, questions.pop(0, ()), self._latest(changes, 0))
         for index, change in enumerate(changes, start=1):
             maker = makers.get(change.seq)
             self._keep(replay.change(change, authentic=maker is None or maker.authentic))
-            self._ask(replay, questions.pop(change.seq, ()), _clock_after(changes, index))
+            self._ask(replay, questions.pop(change.seq, ()), self._latest(changes, index))
         if not self._is_known:
             return
         for number, late in sorted(questions.items()):
@@ -192,10 +200,10 @@ class _Check:
         for call in questions:
             self._keep(replay.question(call, until))
 
-
-def _clock_after(changes: Sequence[Change], index: int) -> int | None:
-    """Return what the ledger's clock can show at most before the change at `index`; None where nothing bounds it."""
-    if not changes or changes[0].now is None:
-        # Time moves by `Tick` alone.
-        return 0
-    return changes[index].now if index < len(changes) else None
+    def _latest(self, changes: Sequence[Change], index: int) -> int | None:
+        """Return what the ledger's clock can have shown at most before the change at `index`; None: anything."""
+        if not changes or changes[0].now is None:
+            # Time moves by `Tick` alone.
+            return 0
+        following = changes[index].now if index < len(changes) else None
+        return None if following is None else following + self._slack

@@ -90,6 +90,8 @@ class ReferenceSite:
 
     clock: SteppedClock
     opener: "Callable[[SteppedClock], Connection]"
+    forgets_the_clock: bool
+    """Memory is one process for good; what outlives a process keeps its clock with changes alone."""
 
     @property
     def terms(self) -> Terms:
@@ -240,7 +242,7 @@ class ServedStore:
         self._address = str(folder / "socket")
         clock = SteppedClock(folder / "clock")
         clock.begin()
-        self._site = ReferenceSite(clock, SocketOpener(self._address))
+        self._site = ReferenceSite(clock, SocketOpener(self._address), forgets_the_clock=store != "memory")
         self._process: BaseProcess | None = None
 
     @property

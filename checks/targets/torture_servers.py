@@ -118,7 +118,7 @@ class ServerStore:
         self._server: _Server = PostgresServer() if store == "postgres" else ValkeyServer()
         clock = SteppedClock(Path(self._folder.name) / "clock")
         clock.begin()
-        self._site = ReferenceSite(clock, ServerOpener(store, self._server.url))
+        self._site = ReferenceSite(clock, ServerOpener(store, self._server.url), forgets_the_clock=True)
 
     @property
     def name(self) -> str:

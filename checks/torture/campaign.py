@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 from threading import Event, Thread
 
 from kvescrow.checks.torture.caller import Caller, Over
+from kvescrow.checks.torture.clock import LONGEST_STEP
 from kvescrow.checks.torture.faults import BY_GATEWAYS, FaultKind
 from kvescrow.checks.torture.gateway import run_gateway
 from kvescrow.checks.torture.log import Log, read_logs
@@ -168,9 +169,9 @@ class _Campaign:
                 time.sleep(0.3)
                 store.relieve()
             case FaultKind.CLOCK_FORWARD:
-                clock.step(dice.randrange(OWNER_LEASE // 2, 3 * OWNER_LEASE))
+                clock.step(dice.randrange(LONGEST_STEP // 6, LONGEST_STEP))
             case FaultKind.CLOCK_BACK:
-                clock.step(-dice.randrange(OWNER_LEASE // 2, 3 * OWNER_LEASE))
+                clock.step(-dice.randrange(LONGEST_STEP // 6, LONGEST_STEP))
             case FaultKind.CONNECTION_STORM:
                 storm(store.site, log, self._counts[kind], self._hard_end)
         self._counts[kind] += 1

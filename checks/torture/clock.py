@@ -7,6 +7,9 @@ from pathlib import Path
 
 from attrs import define, field
 
+LONGEST_STEP = 900_000
+"""Microseconds by which a campaign steps the clock at most: three times an owner's lease."""
+
 _WORDS = struct.Struct("<qqq")
 
 

@@ -7,6 +7,7 @@ from attrs import field, frozen
 
 from kvescrow.checks.concurrency import Fault, Finding, HistoryVerdict, check_history
 from kvescrow.checks.monitor import Monitor
+from kvescrow.checks.torture.clock import LONGEST_STEP
 from kvescrow.checks.torture.faults import FaultKind
 from kvescrow.checks.torture.log import Logged
 from kvescrow.checks.torture.physical import overcommitment
@@ -91,7 +92,8 @@ def findings_of(
     others = [f"trouble: {trouble}" for trouble in observed.troubles]
     if evidence is None:
         return None, others
-    history = check_history(logged.calls, site.terms, journal=evidence.changes, final=evidence.final)
+    slack = LONGEST_STEP if site.forgets_the_clock else 0
+    history = check_history(logged.calls, site.terms, journal=evidence.changes, final=evidence.final, slack=slack)
     over = overcommitment(logged.works, observed.deaths, site.terms.pool_limit)
     if over is not None:
         others.append(f"overcommitted: {over}")

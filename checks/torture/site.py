@@ -130,6 +130,11 @@ class Site(Protocol):
         """What the ledger began with."""
         ...
 
+    @property
+    def forgets_the_clock(self) -> bool:
+        """Whether the clock that a refusal saw is forgotten when the store is opened again or asked by another."""
+        ...
+
     def connect(self) -> Connection:
         """Return a new connection. Raises `Unreachable`."""
         ...

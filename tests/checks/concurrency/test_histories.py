@@ -215,14 +215,15 @@ def test_a_refusal_may_have_seen_any_clock_between_two_changes(terms: Terms) -> 
     late = Reserve(Key("red", "late"), 10, "d", 50)
     call = Call("a", late, 1, 2, Answer(Decision.REFUSED, Reason.TOO_LATE, ReservationState.ABSENT, seq=0))
 
-    def after(now: int) -> str:
+    def after(now: int, slack: int = 0) -> str:
         reserve = Reserve(Key("red", "r"), 10, "d", FAR)
         admitted = Answer(Decision.ADMITTED, Reason.NONE, ReservationState.RESERVED, 1, seq=1)
         other = Call("b", reserve, 1, 4, admitted)
-        return check_history([call, other], terms, journal=[Change(1, reserve, admitted, now)]).verdict
+        return check_history([call, other], terms, journal=[Change(1, reserve, admitted, now)], slack=slack).verdict
 
     assert after(51) == "passed"
     assert after(50) == "failed"
+    assert after(50, slack=1) == "passed"
 
 
 def test_empty_histories_are_refused(terms: Terms) -> None:
