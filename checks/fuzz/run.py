@@ -11,6 +11,7 @@ from kvescrow.checks.fuzz.differences import Disagreement
 from kvescrow.checks.fuzz.driver import Driver
 from kvescrow.checks.fuzz.goals import Goal
 from kvescrow.checks.fuzz.ledger import LedgerDriver
+from kvescrow.checks.fuzz.manager_run import fuzz_manager
 from kvescrow.checks.fuzz.pages import PageDriver
 from kvescrow.checks.fuzz.profiles import Profile, profile_called, settings_of
 from kvescrow.checks.fuzz.result import FAILED, PASSED, UNCOVERED, FuzzResult, NotApplicable, Progress
@@ -55,6 +56,8 @@ def fuzz(
     """Fuzz `subject`, which is called `name` in the record."""
     if seed is None:
         seed = secrets.randbelow(2**31) if profile.keeps_database else DEFAULT_SEED
+    if subject.kind is Kind.MANAGER:
+        return fuzz_manager(name, subject, profile, seed, on_progress or (lambda progress: None))
     run = Run(subject, profile, on_progress or (lambda progress: None))
     started = time.monotonic()
     disagreement, failed_seed = run.rounds(seed)
