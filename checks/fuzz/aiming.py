@@ -9,7 +9,7 @@ from typing import cast
 from attrs import define, frozen
 
 from kvescrow.checks.fuzz.compiled import Address, Condition, Tipping, condition, tippings, with_value
-from kvescrow.checks.fuzz.goals import Goal
+from kvescrow.checks.fuzz.goals import Branch, Goal, branches_of, disjuncts_of
 from kvescrow.spec.language.expressions import Kind, Type, reads
 from kvescrow.spec.language.interpreter import Record, Value, View
 from kvescrow.spec.language.table import Row, Table, guards_of
@@ -59,10 +59,24 @@ class Aim:
     table: Table
 
     @cached_property
-    def _guards(self) -> Mapping[str, tuple[Condition, tuple[Condition, ...]]]:
-        return {
-            row.id: (condition(row.when), tuple(condition(part) for part in guards_of(row))) for row in self.table.rows
-        }
+    def _guards(self) -> Mapping[str, Condition]:
+        return {row.id: condition(row.when) for row in self.table.rows}
+
+    @cached_property
+    def _own(self) -> Mapping[tuple[str, Branch], list[Requirement]]:
+        """Row and branch -> what the row's own guard needs for it."""
+        needed: dict[tuple[str, Branch], list[Requirement]] = {}
+        for row in self.table.rows:
+            conjuncts = guards_of(row)
+            needed[row.id, None] = [(condition(part), True) for part in conjuncts]
+            for branch in branches_of(row):
+                if isinstance(branch, tuple):
+                    chosen = disjuncts_of(conjuncts[branch[0]])
+                    alone = [(condition(part), place == branch[1]) for place, part in enumerate(chosen)]
+                    needed[row.id, branch] = sorted(alone, key=lambda one: not one[1])
+                elif branch is not None:
+                    needed[row.id, branch] = [(condition(conjuncts[branch]), False)]
+        return needed
 
     @cached_property
     def _assumed(self) -> Mapping[str, tuple[Condition, ...]]:
@@ -135,10 +149,9 @@ class Aim:
         """Return what is assumed of the event, what the goal's own guard needs, and the rows before it not to fire."""
         row = goal.row
         assumed = [(condition, True) for condition in self._assumed[row.event]]
-        conjuncts = self._guards[row.id][1]
-        own = [(conjuncts[goal.false], False)] if goal.false is not None else [(part, True) for part in conjuncts]
+        own = self._own[row.id, goal.branch]
         cell = self.table.cells[cast(Enum, view[self.table.moves.name]["state"]), row.event]
-        earlier = [(self._guards[before.id][0], False) for before in takewhile(lambda one: one is not row, cell)]
+        earlier = [(self._guards[before.id], False) for before in takewhile(lambda one: one is not row, cell)]
         return assumed, own, earlier
 
     def _repaired(

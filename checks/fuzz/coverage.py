@@ -6,15 +6,14 @@ from typing import cast
 
 from attrs import frozen
 
-from kvescrow.checks.fuzz.goals import Goal, goals_of
-from kvescrow.spec.language.expressions import Expression
+from kvescrow.checks.fuzz.goals import Branch, Goal, disjuncts_of, goals_of
 from kvescrow.spec.language.interpreter import Record, View, evaluate
 from kvescrow.spec.language.table import Row, Table, guards_of
 
 
 @frozen
 class Counts:
-    """Rows that fired, of all; conjuncts seen false, of all."""
+    """Rows that fired, of all; branches of guards that were seen, of all."""
 
     rows_hit: int
     rows: int
@@ -26,7 +25,7 @@ Cell = tuple[str, Enum, str]
 
 
 class Coverage:
-    """Rows that fired, and conjuncts seen false on an event that no earlier row of the cell had taken.
+    """Rows that fired, and branches of guards seen on an event that no earlier row of the cell had taken.
 
     A cell with nothing left to see is not looked at again, so coverage costs little once it is complete.
     """
@@ -34,13 +33,19 @@ class Coverage:
     def __init__(self, tables: Iterable[Table]) -> None:
         """Count the rows and guards of `tables`."""
         self.goals: tuple[Goal, ...] = tuple(goal for table in tables for goal in goals_of(table))
-        self._seen: set[tuple[str, int | None]] = set()
+        self._seen: set[tuple[str, Branch]] = set()
         self._tables = {goal.table.name: goal.table for goal in self.goals}
-        self._open: dict[Cell, tuple[tuple[Row, tuple[Expression, ...]], ...]] = {
-            (table.name, state, event): tuple((row, guards_of(row)) for row in rows)
+        self._open: dict[Cell, tuple[Row, ...]] = {
+            (table.name, state, event): rows
             for table in self._tables.values()
             for (state, event), rows in table.cells.items()
         }
+        self._guards = {
+            goal.row.id: tuple((part, disjuncts_of(part)) for part in guards_of(goal.row)) for goal in self.goals
+        }
+        self._left: dict[str, set[Branch]] = {}
+        for goal in self.goals:
+            self._left.setdefault(goal.row.id, set()).add(goal.branch)
 
     def watch(self, table: str, view: View, event: str, parameters: Record) -> None:
         """Take note of one event, as a world's `watch` is told of it."""
@@ -49,26 +54,34 @@ class Coverage:
         if rows is None:
             return
         whole = {**view, "event": parameters}
-        for row, conjuncts in rows:
-            false = [place for place, conjunct in enumerate(conjuncts) if not evaluate(conjunct, whole)]
-            self._seen.update((row.id, place) for place in false)
-            if not false:
-                self._seen.add((row.id, None))
+        for row in rows:
+            fires = True
+            for place, (conjunct, disjuncts) in enumerate(self._guards[row.id]):
+                if not evaluate(conjunct, whole):
+                    self._saw(row, place)
+                    fires = False
+                elif len(disjuncts) > 1:
+                    true = [m for m, disjunct in enumerate(disjuncts) if evaluate(disjunct, whole)]
+                    if len(true) == 1:
+                        self._saw(row, (place, true[0]))
+            if fires:
+                self._saw(row, None)
                 break
-        if all(self._is_complete(row, conjuncts) for row, conjuncts in rows):
+        if not any(self._left[row.id] for row in rows):
             del self._open[cell]
 
-    def _is_complete(self, row: Row, conjuncts: tuple[Expression, ...]) -> bool:
-        return (row.id, None) in self._seen and all((row.id, place) in self._seen for place in range(len(conjuncts)))
+    def _saw(self, row: Row, branch: Branch) -> None:
+        self._seen.add((row.id, branch))
+        self._left[row.id].discard(branch)
 
     def holes(self) -> list[Goal]:
         """Return what was not seen, in the order of the tables."""
-        return [goal for goal in self.goals if (goal.row.id, goal.false) not in self._seen]
+        return [goal for goal in self.goals if (goal.row.id, goal.branch) not in self._seen]
 
     def counts(self) -> "Counts":
         """Return how much was seen."""
         missing = self.holes()
-        rows = sum(goal.false is None for goal in self.goals)
-        rows_missing = sum(goal.false is None for goal in missing)
+        rows = sum(goal.is_row for goal in self.goals)
+        rows_missing = sum(goal.is_row for goal in missing)
         guards = len(self.goals) - rows
         return Counts(rows - rows_missing, rows, guards - (len(missing) - rows_missing), guards)

@@ -228,7 +228,7 @@ class LedgerDriver(Driver):
     def _act_on_accounts(self, goal: Goal, who: int, turn: int) -> None:
         event = goal.row.event
         tenant = None if event in ("tick", "set_pool_limit") else ("a", "b", "nobody")[who % 3]
-        if goal.false is None and goal.row.id.endswith(".unknown"):
+        if goal.is_row and goal.row.id.endswith(".unknown"):
             tenant = "nobody"
         key = None if tenant is None else Key(tenant, "")
         view = self._view(event, key)
@@ -360,7 +360,7 @@ def _good_for(row: Row) -> frozenset[Address]:
 
 
 _WRITERS = [
-    (goal, _good_for(goal.row)) for goal in goals_of(RESERVATION) if goal.false is None and not goal.row.changes_nothing
+    (goal, _good_for(goal.row)) for goal in goals_of(RESERVATION) if goal.is_row and not goal.row.changes_nothing
 ]
 """Rows that change something, with the fields that they are good for: what to do where no step leads nearer."""
 _AIM = {event.name: aim for table in (RESERVATION, ACCOUNT) for aim in [Aim(table)] for event in table.events}

@@ -11,7 +11,7 @@ from kvescrow.checks.fuzz.goals import Goal, goals_of
 SHAPES = 5 * 3 * 3 * 3 * 3
 WHO = 7
 TURNS = 48 * 343
-STORIES = 3
+STORIES = 5
 """How many rules tell a story, for drivers that have them."""
 PURSUITS = 8
 """How many rules pursue, beside one rule an event: about a third of all steps."""

@@ -13,7 +13,7 @@ from kvescrow.checks.fuzz.coverage import Coverage
 from kvescrow.checks.fuzz.differences import shown
 from kvescrow.checks.fuzz.driver import INVARIANTS_EVERY, Driver, next_goals, rotated
 from kvescrow.checks.fuzz.goals import Goal, goals_of
-from kvescrow.checks.fuzz.stories import STORIES
+from kvescrow.checks.fuzz.stories import STORIES, pick_holder
 from kvescrow.checks.targets.protocols import PageFacts, PageTarget, PoolSetup, Subject
 from kvescrow.spec.language.compiler import function_of
 from kvescrow.spec.language.expressions import reads
@@ -155,7 +155,7 @@ class PageDriver(Driver):
         turn, kind = divmod(turn, len(STORIES))
         turn, length = divmod(turn, 3)
         contents = tuple(TOKENS[(turn // 2 + place) % len(TOKENS)] for place in range(1 + length))
-        holder = self._holders(who)[0]
+        holder = pick_holder(self.world, STORIES[kind], self._holders(who))
         for call in STORIES[kind](self.world, holder, self._scope(turn), contents):
             self.perform(call)
 
@@ -357,8 +357,6 @@ def _clearing(near: Near) -> list[Writer]:
 
 
 _PAGE_AIM, _PROMISE_AIM = Aim(PAGE), Aim(PROMISE)
-_BUSY = [
-    goal for table in (PROMISE, PAGE) for goal in goals_of(table) if goal.false is None and not goal.row.changes_nothing
-]
+_BUSY = [goal for table in (PROMISE, PAGE) for goal in goals_of(table) if goal.is_row and not goal.row.changes_nothing]
 """What to do where nothing brings a goal nearer: anything that changes something."""
 _WRITERS = [_writer(goal) for goal in _BUSY]
