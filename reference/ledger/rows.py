@@ -1,11 +1,11 @@
 """Records, accounts and journal entries as rows, and back: the same for every store that keeps them."""
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from enum import Enum
 from typing import Any, get_args
 
-from attrs import asdict, fields
+from attrs import fields
 
 from kvescrow.reference.ledger.port import JournalEntry, LedgerReply
 from kvescrow.reference.ledger.records import PoolAccount, Reservation, TenantAccount
@@ -131,8 +131,8 @@ def pool_of(row: Row) -> tuple[str, PoolAccount]:
 
 def entry_row(entry: JournalEntry) -> Row:
     """Return the journal's row of one change."""
-    event = {"type": type(entry.event).__name__, **_plain(entry.event)}
-    return (entry.seq, entry.now, _text(event), _text(_plain(entry.reply)))
+    event = {"type": type(entry.event).__name__, **_fields(entry.event)}
+    return (entry.seq, entry.now, _encode(event), _encode(_fields(entry.reply)))
 
 
 def entry_of(row: Row) -> JournalEntry:
@@ -152,7 +152,7 @@ def entry_of(row: Row) -> JournalEntry:
 
 def check_storable(event: LedgerEvent) -> None:
     """Raise `UserError` where `event` holds what no store can: an integer beyond 63 bits, or text that is no text."""
-    for name, value in _leaves(asdict(event)):
+    for name, value in _leaves(event):
         if isinstance(value, int) and abs(value) > LARGEST:
             raise UserError(f"{type(event).__name__}.{name} is beyond 2**62: use a smaller number")
         if isinstance(value, str) and not _is_text(value):
@@ -161,16 +161,18 @@ def check_storable(event: LedgerEvent) -> None:
 
 def check_no_zeros(event: LedgerEvent, store: str) -> None:
     """Raise `UserError` where a text of `event` holds the character NUL, which `store` cannot keep."""
-    for name, value in _leaves(asdict(event)):
+    for name, value in _leaves(event):
         if isinstance(value, str) and "\0" in value:
             raise UserError(f"{type(event).__name__}.{name} holds a NUL, which {store} cannot keep: leave it out")
 
 
-def _leaves(values: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    found: list[tuple[str, Any]] = []
-    for name, value in values.items():
-        found += _leaves(value) if isinstance(value, dict) else [(name, value)]
-    return found
+def _leaves(record: Any) -> Iterator[tuple[str, object]]:
+    for name in _names(type(record)):
+        value = getattr(record, name)
+        if isinstance(value, Key | Receipt):
+            yield from _leaves(value)
+        else:
+            yield name, value
 
 
 def _is_text(value: str) -> bool:
@@ -181,26 +183,35 @@ def _is_text(value: str) -> bool:
     return True
 
 
-def _text(values: Mapping[str, object]) -> str:
-    return json.dumps(values, separators=(",", ":"))
-
-
-def _plain(record: Any) -> dict[str, object]:
-    return {field.name: _plain_value(getattr(record, field.name)) for field in fields(type(record))}
-
-
-def _plain_value(value: object) -> object:
+def _plain(value: object) -> object:
+    """Return what stands in JSON for a value that JSON does not know."""
     match value:
-        case Key():
-            return [value.tenant, value.request]
-        case Receipt():
-            return _plain(value)
         case Enum():
             return value.value
+        case Key():
+            return [value.tenant, value.request]
         case bytes():
             return value.hex()
         case _:
-            return value
+            return _fields(value)
+
+
+def _fields(record: Any) -> dict[str, object]:
+    return {name: getattr(record, name) for name in _names(type(record))}
+
+
+_FIELD_NAMES: dict[type, tuple[str, ...]] = {}
+
+
+def _names(kind: Any) -> tuple[str, ...]:
+    names = _FIELD_NAMES.get(kind)
+    if names is None:
+        names = _FIELD_NAMES[kind] = tuple(field.name for field in fields(kind))
+    return names
+
+
+_encode = json.JSONEncoder(separators=(",", ":"), default=_plain).encode
+"""An encoder that is made once: `json.dumps` makes one at every call that is not plain."""
 
 
 def _event(values: dict[str, Any]) -> LedgerEvent:

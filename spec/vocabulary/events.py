@@ -53,7 +53,7 @@ class LedgerEventKind(Enum):
     """An operator changes a tenant's period budget."""
 
 
-@frozen(order=True)
+@frozen(order=True, cache_hash=True)
 class Key:
     """Identity of a request: the same request id in two tenants is two requests (IDN-1)."""
 
