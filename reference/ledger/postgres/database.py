@@ -106,10 +106,24 @@ class Database(Store):
         except psycopg.Error as error:
             raise ConnectionLost(f"{self.name}: {_first_line(error)}: check the address and that it runs") from error
         self._connection = connection
-        with self._guarded():
-            self._check_durable()
-            if self._witness.mark is not None and self._version() == VERSION:
-                self._compare_history(self._witness.mark)
+        try:
+            with self._guarded():
+                self._check_durable()
+                self._check_version()
+        except BaseException:
+            # A server that was not checked to the end is not used.
+            self.close()
+            raise
+
+    def _check_version(self) -> None:
+        version = self._version()
+        if version > VERSION:
+            raise StorageError(
+                f"{self.name}: its tables have version {version}, this program knows versions up to {VERSION}: "
+                "use the newer program"
+            )
+        if self._witness.mark is not None and version == VERSION:
+            self._compare_history(self._witness.mark)
 
     def _check_durable(self) -> None:
         if self._open_connection.info.server_version < OLDEST_SERVER:
@@ -151,11 +165,6 @@ class Database(Store):
             self._execute("SELECT pg_advisory_unlock(hashtextextended(%s, 0))", (lock,))
 
     def _apply_migrations(self, version: int) -> None:
-        if version > VERSION:
-            raise StorageError(
-                f"{self.name}: its tables have version {version}, this program knows versions up to {VERSION}: "
-                "use the newer program"
-            )
         s = quoted(self._schema)
         self._execute(f"CREATE SCHEMA IF NOT EXISTS {s}")
         self._execute(

@@ -75,22 +75,28 @@ class KeyStore(Store):
     def connect(self) -> None:
         """Connect anew, check that the server keeps what it confirms, and see whether it has gone back."""
         self.close()
-        with self._guarded():
-            try:
-                client = valkey.Valkey.from_url(
-                    self._url,
-                    decode_responses=True,
-                    socket_timeout=LONGEST_ANSWER,
-                    # An answer that is lost must be looked for in the journal, never asked for again.
-                    retry=Retry(NoBackoff(), 0),
-                    single_connection_client=True,
-                )
-            except ValueError as error:
-                raise UserError(f"{self.name}: {error}: give an address like valkey://host:port/0") from error
-            self._client = client
-            self._scripts: dict[str, Callable[..., Any]] = {}
-            self._check_durable()
-            self._compare_history()
+        try:
+            self._client = valkey.Valkey.from_url(
+                self._url,
+                decode_responses=True,
+                socket_timeout=LONGEST_ANSWER,
+                # An answer that is lost must be looked for in the journal, never asked for again.
+                retry=Retry(NoBackoff(), 0),
+                single_connection_client=True,
+            )
+        except ValueError as error:
+            raise UserError(f"{self.name}: {error}: give an address like valkey://host:port/0") from error
+        except exceptions.ConnectionError as error:
+            raise self._lost(error) from error
+        self._scripts: dict[str, Callable[..., Any]] = {}
+        try:
+            with self._guarded():
+                self._check_durable()
+                self._compare_history()
+        except BaseException:
+            # A server that was not checked to the end is not used.
+            self.close()
+            raise
 
     def _check_durable(self) -> None:
         for setting, (wanted, loss) in _NEEDED.items():
@@ -326,9 +332,7 @@ class KeyStore(Store):
             yield
         except (exceptions.ConnectionError, exceptions.TimeoutError) as error:
             self.close()
-            raise ConnectionLost(
-                f"{self.name}: the connection was lost ({error}): check that the server runs"
-            ) from error
+            raise self._lost(error) from error
         except exceptions.OutOfMemoryError as error:
             raise StorageFull(
                 f"{self.name}: the server's memory is full, nothing was applied: make room and submit again"
@@ -337,6 +341,9 @@ class KeyStore(Store):
             raise StorageError(f"{self.name}: the server only reads: name the primary, not a replica") from error
         except exceptions.ValkeyError as error:
             raise StorageError(f"{self.name}: {error}: nothing was applied") from error
+
+    def _lost(self, error: Exception) -> ConnectionLost:
+        return ConnectionLost(f"{self.name}: the connection was lost ({error}): check that the server runs")
 
     def _damaged(self, what: object) -> StorageError:
         return StorageError(f"{self.name}: the ledger is damaged ({what}): restore it from a backup")
