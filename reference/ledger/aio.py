@@ -80,4 +80,5 @@ class AsyncLedger:
             future = self._threads.submit(call)
         except RuntimeError:
             raise UserError("this ledger is closed: open another") from None
-        return await asyncio.wrap_future(future)
+        # Shielded, since a cancel would also withdraw a call that has not begun: whoever submits gets it decided.
+        return await asyncio.shield(asyncio.wrap_future(future))

@@ -75,19 +75,22 @@ def test_the_loop_goes_on_while_the_store_takes_its_time(config: LedgerConfig) -
     asyncio.run(run())
 
 
-def test_a_cancelled_task_leaves_its_event_decided(config: LedgerConfig) -> None:
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_a_cancelled_task_leaves_its_event_decided(config: LedgerConfig, ahead: int) -> None:
+    """Whether its call is under way or waits for a thread."""
     ledger = Held(config)
 
     async def run() -> None:
-        async with AsyncLedger(ledger) as front:
-            task = asyncio.create_task(front.submit(ask("a")))
+        async with AsyncLedger(ledger, threads=1) as front:
+            tasks = [asyncio.create_task(front.submit(ask(str(number)))) for number in range(ahead + 1)]
             while not ledger.began.is_set():
                 await asyncio.sleep(0)
-            task.cancel()
+            tasks[-1].cancel()
             with pytest.raises(asyncio.CancelledError):
-                await task
+                await tasks[-1]
             ledger.let_go.set()
-            assert (await front.submit(ask("a"))).decision is Decision.RECORDED
+            assert (await front.submit(ask(str(ahead)))).decision is Decision.RECORDED
+            await asyncio.gather(*tasks[:-1])
 
     asyncio.run(run())
 
