@@ -89,6 +89,11 @@ class Driver(ABC):
         method, arguments = step
         getattr(self, method)(*arguments)
 
+    @property
+    def is_peeking(self) -> bool:
+        """Whether a world is only looked at."""
+        return self._peeking
+
     # --- what they share ----------------------------------------------------------------------------------------------
 
     def watch(self, table: str, view: View, event: str, parameters: Record) -> None:

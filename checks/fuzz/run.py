@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from attrs import define, evolve, field
 
+from kvescrow.checks.fuzz.composed import ComposedDriver
 from kvescrow.checks.fuzz.coverage import Coverage
 from kvescrow.checks.fuzz.differences import Disagreement
 from kvescrow.checks.fuzz.driver import Driver
@@ -22,7 +23,11 @@ from kvescrow.checks.targets.registry import subject_called
 
 OnProgress = Callable[[Progress], None]
 
-DRIVERS: Mapping[Kind, type[Driver]] = {Kind.LEDGER: LedgerDriver, Kind.PAGES: PageDriver}
+DRIVERS: Mapping[Kind, type[Driver]] = {
+    Kind.LEDGER: LedgerDriver,
+    Kind.PAGES: PageDriver,
+    Kind.COMPOSED: ComposedDriver,
+}
 
 LAWS: Mapping[Kind, tuple[tuple[str, str | None], ...]] = {
     Kind.LEDGER: (
@@ -32,6 +37,10 @@ LAWS: Mapping[Kind, tuple[tuple[str, str | None], ...]] = {
     Kind.PAGES: (
         ("reply and snapshot equal the specification's after each event", None),
         ("a forced collision of digests shares nothing (SCO-2)", "chooses_digest"),
+    ),
+    Kind.COMPOSED: (
+        ("replies, executions and both snapshots equal the specification's after each event", None),
+        ("what a step in flight touches is charged and not reused (LIF-3, REC-2, PAG-4)", None),
     ),
 }
 """What is checked of each kind, and the capability that a law needs, if any."""
