@@ -12,6 +12,7 @@ _VERBS = {
     "verify": ("kvescrow.checks.cli.verify", "Run the whole of it on small sizes; one verdict table."),
     "prove": ("kvescrow.checks.cli.prove", "Prove every row against every invariant with Z3."),
     "explore": ("kvescrow.checks.cli.explore", "Visit every reachable state of small instances."),
+    "agree": ("kvescrow.checks.cli.agree", "Ask TLC, SPIN and rumur about the same instances."),
     "fuzz": ("kvescrow.checks.cli.fuzz", "Drive an implementation beside the tables, step by step."),
     "torture": ("kvescrow.checks.cli.torture", "Let stores suffer crashes, lost replies and full disks."),
     "replay": ("kvescrow.checks.cli.replay", "Run a workload trace on virtual time."),

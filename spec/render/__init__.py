@@ -9,11 +9,12 @@ from kvescrow.spec.render.expressions import readable
 from kvescrow.spec.render.json_form import table_as_json
 from kvescrow.spec.render.requirements import Requirement, parse_requirements, unknown_citations
 from kvescrow.spec.render.table_page import table_page
-from kvescrow.spec.render.tla import NO_ROW, tla_module
+from kvescrow.spec.render.tla import GHOSTS, NO_ROW, tla_module
 from kvescrow.spec.render.tla_expressions import HELPERS, TlaPrinter, tla_set, tla_value
 from kvescrow.spec.render.vocabulary import member_notes, vocabulary_enums
 
 __all__ = [
+    "GHOSTS",
     "HEADER",
     "HELPERS",
     "NO_ROW",

@@ -20,6 +20,8 @@ from kvescrow.spec.render.tla_expressions import (
 
 NO_ROW = "none"
 """What an event gives as its row where no row fires; no table lets that happen."""
+GHOSTS = "after_ghosts"
+"""Operator that sets the fields which exist for the proof alone; only in modules of tables that have such fields."""
 _RULE = "-" * 79
 
 
@@ -44,6 +46,7 @@ def tla_module(table: Table) -> str:
     ]
     for event in table.events:
         lines += ["", _RULE, *_event(table, event)]
+    lines += _ghosts(table)
     if table.invariants:
         lines += ["", _RULE, "\\* Invariants: they hold of every view."]
     for invariant in table.invariants:
@@ -80,6 +83,22 @@ def _event(table: Table, event: Event) -> Iterator[str]:
         yield from _outcome(table, row)
     yield "    \\* Every case is decided above."
     yield f'    ELSE [row |-> "{NO_ROW}", view |-> v]'
+
+
+def _ghosts(table: Table) -> list[str]:
+    if not table.ghosts:
+        return []
+    effects = [f"!.{ghost.target.entity}.{ghost.target.name} = {_PRINTER.text(ghost.update)}" for ghost in table.ghosts]
+    return [
+        "",
+        _RULE,
+        "\\* Fields for the proof alone: what they are after a step from the view `old` to the view v.",
+        *(line for ghost in table.ghosts for line in _comment(f"{ghost.target}: {ghost.note}")),
+        "",
+        f"{GHOSTS}(old, v) == [v EXCEPT",
+        *(f"    {effect}," for effect in effects[:-1]),
+        f"    {effects[-1]}]",
+    ]
 
 
 def _guard(table: Table, row: Row) -> list[str]:
