@@ -120,7 +120,9 @@ def _replay(scenario: Path, json_file: str | None) -> int:
     return conclude({"verdict": verdict, "scenario": str(scenario)}, replay.why, json_file)
 
 
-def _explore(names: tuple[str, ...], engine: str, symmetric: bool, memory: int | None, json_file: str | None) -> int:
+def _explore(
+    names: tuple[str, ...], engine: str, symmetric: bool, memory: int | None, folder: Path, json_file: str | None
+) -> int:
     from kvescrow.checks.explore import GATE, EngineName, EngineNotInstalled, coverage, explore, instance_called
     from kvescrow.checks.explore.memory import shown_bytes
     from kvescrow.checks.explore.scenario import write_scenario

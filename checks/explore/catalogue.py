@@ -5,6 +5,7 @@ from functools import partial
 
 from kvescrow.checks.explore.instance import Instance
 from kvescrow.checks.explore.instances import pages, reservations, worker
+from kvescrow.checks.explore.instances.composition import composition
 from kvescrow.checks.explore.instances.lifecycle import SIZES, lifecycle
 from kvescrow.spec.vocabulary import UserError
 
@@ -23,6 +24,7 @@ INSTANCES: Mapping[str, Callable[[], Instance]] = {
     "pages-chains": pages.pages_in_chains,
     "pages-scopes": pages.pages_of_two_scopes,
     "pages-three": pages.three_pages,
+    "composition": composition,
 }
 
 GATE = (

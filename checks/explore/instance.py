@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from functools import cached_property
 
-from attrs import evolve, field, frozen
+from attrs import evolve, frozen
 
 from kvescrow.spec.language.expressions import TRUE, Entity, Expression, Kind, reads
 from kvescrow.spec.language.interpreter import Value
@@ -83,6 +83,15 @@ class Observation:
 
 
 @frozen(eq=False)
+class Claim:
+    """An invariant of the instance itself, over places of several tables."""
+
+    name: str
+    holds: Expression
+    binds: Mapping[str, str]
+
+
+@frozen(eq=False)
 class Instance:
     """A named finite system."""
 
@@ -92,8 +101,8 @@ class Instance:
     observed: tuple[Observation, ...]
     alike: tuple[tuple[str, ...], ...] = ()
     """Groups of places that the moves treat alike, so that states that differ by their order are equivalent."""
-    unreachable: Mapping[str, str] = field(default={})
-    """Situations (`table.name`) that this instance cannot reach, with the reason."""
+    claims: tuple[Claim, ...] = ()
+    """Invariants beside those of the tables."""
     note: str = ""
 
     def __attrs_post_init__(self) -> None:

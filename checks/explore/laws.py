@@ -89,8 +89,10 @@ def laws_of(instance: Instance) -> Laws:
         for invariant in table.invariants:
             share = share_of(invariant)
             if share is not None and all(_entities(share.amount) <= set(o.binds) for o in seen):
-                for total in _sums(table, invariant, share, seen, instance):
-                    sums[total.name, total.place] = total
+                totals = list(_sums(table, invariant, share, seen, instance))
+                sums.update({(total.name, total.place): total for total in totals})
+                if not totals:
+                    left_out.append(f"{table.name}.{invariant.name}")
                 continue
             found = list(_laws(table, invariant, invariant.holds, seen))
             invariants.update(found)
@@ -98,6 +100,10 @@ def laws_of(instance: Instance) -> Laws:
                 left_out.append(f"{table.name}.{invariant.name}")
         for situation in table.sometimes:
             situations.update(_laws(table, situation, situation.reached, seen))
+    for claim in instance.claims:
+        invariants[claim.name, tuple(claim.binds.values())] = Law(
+            f"{instance.name}.{claim.name}", claim.holds, claim.binds, {}
+        )
     return Laws(tuple(invariants.values()), tuple(sums.values()), tuple(situations.values()), tuple(left_out))
 
 

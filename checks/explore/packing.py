@@ -139,8 +139,8 @@ def packing_of(instance: str, variables: Sequence[Variable]) -> Packing:
     for number, variable in enumerate(variables):
         places.setdefault(variable.place, []).append(number)
     largest = max(len(numbers) for numbers in places.values())
-    for numbered in range(largest, 1, -1):
-        for most in range(MOST_BITS, LEAST_BITS - 1, -1):
+    for most in range(MOST_BITS, LEAST_BITS - 1, -1):
+        for numbered in range(largest, 1, -1):
             digits = [d for place, own in places.items() for d in _of_place(place, own, plain, numbered, most)]
             if sum(digit.width for digit in digits) <= BITS:
                 return _placed(digits, len(variables))

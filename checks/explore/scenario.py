@@ -66,7 +66,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise UserError(f"{path}: not a readable JSON file ({error})") from error
     wanted = ("kvescrow_search", "instance", "law", "scenario")
     missing = [name for name in wanted if not isinstance(found, dict) or name not in found]
-    if missing or not isinstance(found["scenario"], list):
+    if not isinstance(found, dict) or missing or not isinstance(found["scenario"], list):
         problem = f"`{missing[0]}` is missing" if missing else "`scenario` is not a list"
         raise UserError(f"{path}: {problem}; write the scenario again with `kvescrow explore`")
     if found["kvescrow_search"] != VERSION:

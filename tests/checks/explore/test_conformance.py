@@ -67,7 +67,7 @@ class FreesUnderReaders(ReferencePool):
     """A pool whose last holder frees a page that a launched step still reads."""
 
     def drop(self, holder: str, page: int) -> PageFacts:
-        record = self._pool._pages[page]
+        record = self.pool._pages[page]
         record.readers = record.writers = 0
         return super().drop(holder, page)
 
@@ -102,8 +102,8 @@ def test_target_and_instance_must_fit() -> None:
 def test_copies_share_nothing_that_changes() -> None:
     inner: dict[str, list[int]] = {"a": [1]}
     target = ReferencePool.__new__(ReferencePool)
-    target._pool = [inner, inner]  # type: ignore[assignment]  # any graph of objects
+    target.pool = [inner, inner]  # type: ignore[assignment]  # any graph of objects
     copy = cloned(target)
-    copy._pool[0]["a"].append(2)
+    copy.pool[0]["a"].append(2)
     assert inner == {"a": [1]}
-    assert copy._pool[0] is copy._pool[1]
+    assert copy.pool[0] is copy._pool[1]

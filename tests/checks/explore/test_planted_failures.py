@@ -14,6 +14,7 @@ from kvescrow.checks.explore.packing import PackedOverflow
 from kvescrow.checks.explore.scenario import replay_scenario, write_scenario
 from kvescrow.spec.language.expressions import Expression
 from kvescrow.spec.language.table import Table
+from kvescrow.spec.tables.execution import EXECUTION, TICKET
 from kvescrow.spec.tables.page import PAGE
 from kvescrow.spec.tables.promise import PROMISE, holder
 from kvescrow.spec.tables.promise import event as promise_event
@@ -98,7 +99,7 @@ def test_a_field_that_leaves_its_domain_is_named_with_a_shortest_way() -> None:
 
 
 def test_a_place_with_more_records_than_bits_is_named() -> None:
-    crowded = page_pool("crowded", Pool(pages=2, holders=(1, 1, 2), scope_limit=1, chained=False), "planted")
+    crowded = page_pool("crowded", Pool(pages=4, holders=(1, 1, 2), scope_limit=1, chained=False), "planted")
     with pytest.raises(PackedOverflow, match=r"page \d has more than 32 records"):
         explore(crowded)
 
@@ -155,3 +156,30 @@ def test_content_of_a_freed_page_is_found_as_a_broken_invariant() -> None:
     found = explore(instance_called("pages-limit").with_table(table))
     assert found.breach is not None
     assert found.breach.law == "page.free_pages_are_blank"
+
+
+# --- what holds between the tables ------------------------------------------------------------------------------------
+
+
+def test_a_receipt_issued_in_flight_is_found_on_the_pages() -> None:
+    row = EXECUTION.row_by_id["execution.certify.in_flight"]
+    table = changed(EXECUTION, row.id, when=row.when & ~row.when)
+    laws = tuple(invariant for invariant in table.invariants if invariant.name != "stopped_means_stopped")
+    blind = evolve(table, rules=(), invariants=laws)
+    tickets = evolve(TICKET, invariants=())
+    found = explore(instance_called("composition").with_table(blind).with_table(tickets))
+    assert found.breach is not None
+    assert found.breach.law == "composition.certified_work_touches_no_page"
+    assert found.breach.scenario[-1].row == "execution.certify.issued"
+
+
+def test_a_receipt_believed_unseen_is_found_on_the_pages() -> None:
+    instance = instance_called("composition")
+    moves = tuple(
+        evolve(move, parameters={**move.parameters, "authentic": True}) if move.event == "finish" else move
+        for move in instance.moves
+    )
+    found = explore(evolve(instance, moves=moves))
+    assert found.breach is not None
+    assert found.breach.law == "composition.released_work_touches_no_page"
+    assert found.breach.scenario[-1].row.startswith("reservation.finish.")
