@@ -15,7 +15,8 @@ from kvescrow.spec.vocabulary import SetPoolLimit
 
 @pytest.fixture(autouse=True)
 def little_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, operations in {"IN_MEMORY": 200, "ONE_BY_ONE": 4, "BATCHED": 2 * BATCH, "BY_CLIENTS": 32}.items():
+    little = {"WARM_UP": 2 * BATCH, "IN_MEMORY": 200, "ONE_BY_ONE": 4, "BATCHED": 2 * BATCH, "BY_CLIENTS": 32}
+    for name, operations in little.items():
         monkeypatch.setattr(ledger, name, operations)
 
 
