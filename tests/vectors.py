@@ -16,6 +16,7 @@ from pathlib import Path
 from kvescrow.checks.mutate import Scenario
 from kvescrow.spec.world.executions import ExecutionWorld
 from kvescrow.spec.world.ledger import LedgerWorld, TenantTerms, Watch
+from kvescrow.spec.world.pages import PageWorld
 from tests.field_reports.conftest import DEFAULT_TENANTS
 from tests.field_reports.ledger import Terms
 from tests.field_reports.on_world import Tables, WorldLedger, WorldPages, WorldWorker
@@ -25,7 +26,7 @@ from tests.spec.world.scope_question import ScopeQuestion
 
 HERE = Path(__file__).parent
 FILES = ("field_reports/test_?_*.py", "spec/world/test_*.py")
-BUILDERS = {"pages_of", "ledger_of", "worker_of", "ledger_world_of", "executions_of", "question_of"}
+BUILDERS = {"pages_of", "ledger_of", "worker_of", "ledger_world_of", "page_world_of", "executions_of", "question_of"}
 
 Arguments = Mapping[str, object]
 
@@ -81,6 +82,7 @@ def _builders(tables: Tables, watch: Watch | None) -> Mapping[str, object]:
         "ledger_of": ledger_of,
         "worker_of": worker_of,
         "ledger_world_of": ledger_world_of,
+        "page_world_of": lambda pages, scope_limit: PageWorld(pages, scope_limit, watch=watch, tables=tables),
         "executions_of": lambda: ExecutionWorld(watch, tables),
         "question_of": lambda: ScopeQuestion(tables, watch),
     }

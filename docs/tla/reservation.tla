@@ -1125,6 +1125,21 @@ only_well_formed_requests_are_recorded(old, v, e) ==
        /\ old.pool.next_generation = v.pool.next_generation
     \/ (e.amount >= 1 /\ e.lease >= 1 /\ e.max_wait >= 0 /\ e.least_service >= 0)
 
+\* every limit is attained, and none refuses before it [GRO-2]
+\* For extend.
+growth_that_fits_is_granted(old, v, e) ==
+    \/ ~(/\ e.authorised
+         /\ e.owner = old.reservation.owner
+         /\ e.generation = old.reservation.generation
+         /\ old.reservation.state = "RUNNING"
+         /\ old.reservation.bound < e.bound
+         /\ e.bound <= v.tenant.limit
+         /\ e.bound <= v.pool.limit
+         /\ old.tenant.spent + old.tenant.held + e.bound - old.reservation.bound <= v.tenant.budget
+         /\ old.tenant.active + e.bound - old.reservation.bound <= v.tenant.limit
+         /\ old.pool.active + e.bound - old.reservation.bound <= v.pool.limit)
+    \/ v.reservation.bound = e.bound
+
 \* the deadline leaves room for useful work [ADM-7 QUE-3]
 \* For reserve, promote.
 what_is_taken_can_be_useful(old, v, e) ==
@@ -1296,6 +1311,15 @@ time_only_suspects_owned_work(old, v, e) ==
     \/ ~(/\ old.reservation.state \in {"RUNNING", "CANCELLING", "PREEMPTING", "ORPHANED"}
          /\ v.reservation.state # old.reservation.state)
     \/ (old.reservation.state = "RUNNING" /\ v.reservation.state = "ORPHANED")
+
+\* nothing expires and nothing is suspected before its time [LEA-1 LEA-3 QUE-2 QUE-3]
+\* For promote, start, renew, sweep.
+time_limits_have_passed(old, v, e) ==
+    \/ ~(v.reservation.state # old.reservation.state /\ v.reservation.state \in {"ORPHANED", "EXPIRED"})
+    \/ (IF old.reservation.state = "QUEUED"
+        THEN \/ old.reservation.expires <= v.pool.clock
+             \/ v.reservation.deadline < v.pool.clock + v.reservation.least_service
+        ELSE old.reservation.lease <= v.pool.clock)
 
 \* every limit that has passed is applied [LEA-1 LEA-3 QUE-2 QUE-3]
 \* For sweep.

@@ -32,6 +32,7 @@ moved = reservation.state != before(reservation.state)
 this_life = event.life == before(reservation.life)
 this_owner = event.owner == before(reservation.owner)
 this_generation = event.generation == before(reservation.generation)
+growth = event.bound - before(reservation.bound)
 final_usage = maximum(before(reservation.used), event.used)
 
 
@@ -87,6 +88,14 @@ HOW_WORK_BEGINS = (
              implies(changed, (event.amount >= 1) & (event.lease >= 1) & (event.max_wait >= 0)
                      & (event.least_service >= 0)), ("ADM-9",), "amounts, times and leases inside their domains",
              events=_on("reserve")),
+    StepRule("growth_that_fits_is_granted",
+             implies(event.authorised & this_owner & this_generation & _was(S.RUNNING)
+                     & (event.bound > before(reservation.bound)) & (event.bound <= tenant.limit)
+                     & (event.bound <= pool.limit)
+                     & (before(tenant.spent + tenant.held) + growth <= tenant.budget)
+                     & (before(tenant.active) + growth <= tenant.limit)
+                     & (before(pool.active) + growth <= pool.limit), reservation.bound == event.bound),
+             ("GRO-2",), "every limit is attained, and none refuses before it", events=_on("extend")),
     StepRule("what_is_taken_can_be_useful",
              implies(admitted | enqueued, pool.clock + reservation.least_service <= reservation.deadline),
              ("ADM-7", "QUE-3"), "the deadline leaves room for useful work", events=_on("reserve", "promote")),
@@ -137,6 +146,14 @@ HOW_WORK_IS_ASKED_TO_STOP = (
     StepRule("time_only_suspects_owned_work",
              implies(before(owned) & moved, _was(S.RUNNING) & (reservation.state == S.ORPHANED)), ("LEA-3",),
              "an expired lease proves no stop", events=_on("sweep")),
+    StepRule("time_limits_have_passed",
+             implies(moved & reservation.state.is_in((S.EXPIRED, S.ORPHANED)),
+                     if_else(_was(S.QUEUED),
+                             (before(reservation.expires) <= pool.clock)
+                             | (pool.clock + reservation.least_service > reservation.deadline),
+                             before(reservation.lease) <= pool.clock)), ("LEA-1", "LEA-3", "QUE-2", "QUE-3"),
+             "nothing expires and nothing is suspected before its time", events=_on("promote", "start", "renew",
+                                                                                    "sweep")),
     StepRule("a_sweep_leaves_nothing_due",
              implies(reservation.state.is_in((S.RESERVED, S.RUNNING)), reservation.lease > pool.clock)
              & implies(reservation.state == S.QUEUED,

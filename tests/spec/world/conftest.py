@@ -9,11 +9,13 @@ import pytest
 from kvescrow.spec.world.executions import ExecutionWorld
 from kvescrow.spec.world.ledger import LedgerWorld, TenantTerms
 from kvescrow.spec.world.outcome import Outcome
+from kvescrow.spec.world.pages import PageWorld
 from tests.field_reports.replies import Answer
 from tests.spec.world.scope_question import ScopeQuestion
 
 RETENTION = 10
 LedgerWorldOf = Callable[[int, TenantTerms], LedgerWorld]
+PageWorldOf = Callable[[int, int | None], PageWorld]
 ExecutionsOf = Callable[[], ExecutionWorld]
 QuestionOf = Callable[[], ScopeQuestion]
 
@@ -27,6 +29,12 @@ def answer(outcome: Outcome) -> Answer:
 def ledger_world_of() -> LedgerWorldOf:
     """A ledger with this pool limit and one tenant, `a`."""
     return lambda pool_limit, terms: LedgerWorld(pool_limit, {"a": terms}, RETENTION)
+
+
+@pytest.fixture
+def page_world_of() -> PageWorldOf:
+    """A pool of so many pages, the sink included, with this limit of published pages in each scope."""
+    return PageWorld
 
 
 @pytest.fixture

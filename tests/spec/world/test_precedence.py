@@ -9,7 +9,18 @@ from typing import Any
 
 import pytest
 
-from kvescrow.spec.vocabulary import Extend, Key, Promote, Reason, Renew, Reserve, SetPoolLimit, Start, Tick
+from kvescrow.spec.vocabulary import (
+    Extend,
+    Key,
+    Promote,
+    Reason,
+    Renew,
+    ReportUsage,
+    Reserve,
+    SetPoolLimit,
+    Start,
+    Tick,
+)
 from kvescrow.spec.world.ledger import LedgerWorld, TenantTerms
 from tests.field_reports.replies import ADMITTED, EXTENDED, RECORDED, RENEWED, STARTED, Answer, queued, refused
 from tests.spec.world.conftest import LedgerWorldOf, answer
@@ -137,3 +148,38 @@ def test_a_foreign_owner_is_told_so_before_its_generation(ledger_world_of: Ledge
     assert answer(world.apply(Renew(X, 1, "v", 0))) == refused(Reason.NOT_OWNER)
     assert answer(world.apply(Renew(X, 1, "w", 0))) == refused(Reason.STALE_GENERATION)
     assert answer(world.apply(Renew(X, 1, "w", 1))) == RENEWED
+
+
+def test_at_promotion_budget_then_tenant_then_pool_then_order(ledger_world_of: LedgerWorldOf) -> None:
+    """ADM-5 ADM-8 QUE-5: as at the reservation."""
+    world = ledger_world_of(6, terms(limit=6, budget=9))
+    running(world, X, 5)
+    for key in (Y, Z):
+        assert reserve(world, key, 2, max_wait=FAR) == queued(Reason.TENANT_CAPACITY)
+    world.tenants["a"]["budget"] = 6
+    assert answer(world.apply(Promote(Z))) == refused(Reason.BUDGET)
+    world.tenants["a"]["budget"] = 9
+    assert answer(world.apply(Promote(Z))) == refused(Reason.TENANT_CAPACITY)
+    world.tenants["a"]["limit"] = 9
+    assert answer(world.apply(Promote(Z))) == refused(Reason.POOL_CAPACITY)
+    world.apply(SetPoolLimit(9))
+    assert answer(world.apply(Promote(Z))) == refused(Reason.BEHIND_OTHERS)
+    assert answer(world.apply(Promote(Y))) == ADMITTED
+
+
+def test_growth_budget_comes_before_the_tenants_limit(ledger_world_of: LedgerWorldOf) -> None:
+    """GRO-3 ADM-5 ADM-8: two executions of one tenant; either reason would refuse."""
+    world = ledger_world_of(20, terms(limit=8, budget=8))
+    running(world, X, 4)
+    assert reserve(world, Y, 4) == ADMITTED
+    assert answer(world.apply(Extend(X, "w", 1, 5))) == refused(Reason.BUDGET)
+    world.tenants["a"]["budget"] = 20
+    assert answer(world.apply(Extend(X, "w", 1, 5))) == refused(Reason.TENANT_CAPACITY)
+
+
+def test_a_stale_report_is_refused_also_where_it_says_nothing_new(ledger_world_of: LedgerWorldOf) -> None:
+    """LEA-2 IDN-5: another execution's usage is not this one's."""
+    world = ledger_world_of(10, terms())
+    running(world)
+    assert answer(world.apply(ReportUsage(X, "w", 2, 0))) == refused(Reason.STALE_GENERATION)
+    assert answer(world.apply(ReportUsage(X, "w", 1, 0))) == RECORDED
