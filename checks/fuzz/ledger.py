@@ -267,7 +267,7 @@ class LedgerDriver(Driver):
 
     def perform(self, event: str, key: Key | None, parameters: Record, turn: int) -> tuple[Outcome, LedgerFacts]:
         """Do one event on both sides and compare reply, identities and the whole snapshot."""
-        self.done.append(("perform", (event, key, parameters, turn)))
+        self.done.append(("perform_again", (event, key, self._shifted(key, parameters, -1), turn)))
         if "lease" in parameters:
             # The event's constructor refuses any other, so no such event can be sent.
             parameters = {**parameters, "lease": max(1, cast(int, parameters["lease"]))}
@@ -289,6 +289,24 @@ class LedgerDriver(Driver):
         if key in _CONFIGURED:
             self._recent = key
         return outcome, reply
+
+    def perform_again(self, event: str, key: Key | None, parameters: Record, turn: int) -> None:
+        """Do an event of another run, whose life and generation are given as distances from the record's own."""
+        self.perform(event, key, self._shifted(key, parameters, 1), turn)
+
+    def _shifted(self, key: Key | None, parameters: Record, sign: int) -> Record:
+        """Return `parameters` with the record's life and generation added or taken away.
+
+        A run without some of its events draws other identities; what spoke of the current one still does.
+        """
+        record = self.world.reservations.get(key) if key is not None else None
+        if record is None:
+            return parameters
+        moved = {name: parameters[name] for name in ("life", "generation") if name in parameters}
+        return {
+            **parameters,
+            **{name: cast(int, value) + sign * cast(int, record[name]) for name, value in moved.items()},
+        }
 
     def _facts(self, outcome: Outcome, key: Key | None) -> LedgerFacts:
         record = self.world.reservations.get(key) if key is not None else None
