@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from datetime import datetime
 from enum import Enum
 
 from attrs import frozen
@@ -33,7 +34,7 @@ class Answer:
     transitions: int | None = None
     """Steps taken, those that change nothing included, the initial state excluded."""
     seconds: float = 0.0
-    """Of the search itself, without translation and compilation."""
+    """Processor seconds of the search, its start included, translation and compilation excluded."""
     law: str = ""
     """What is broken, where the checker names it."""
     steps: int | None = None
@@ -58,7 +59,8 @@ def read_tlc(text: str, seconds: float, laws: Mapping[str, str], *, ended: bool)
     generated, states = (int(part.replace(",", "")) for part in counts[-1]) if counts else (None, None)
     transitions = None if generated is None else generated - 1
     if not ended:
-        return Answer("TLC", Verdict.STOPPED, states, transitions, seconds, why="stopped at its bound of time")
+        until = min(seconds, _until_last_progress(text, seconds))
+        return Answer("TLC", Verdict.STOPPED, states, transitions, until, why="stopped at its bound of time")
     shown = len(re.findall(r"^State \d+:", text, re.MULTILINE))
     if (broken := _TLC_INVARIANT.search(text)) is not None:
         rule = _TLC_RULE.search(text)
@@ -67,6 +69,15 @@ def read_tlc(text: str, seconds: float, laws: Mapping[str, str], *, ended: bool)
     if "Model checking completed. No error has been found." in text and states is not None:
         return Answer("TLC", Verdict.PASSED, states, transitions, seconds)
     return Answer("TLC", Verdict.FAILED, states, transitions, seconds, why=_last_lines(text))
+
+
+def _until_last_progress(text: str, otherwise: float) -> float:
+    """Return the seconds from the start to the newest count, which TLC prints once a minute."""
+    moments = re.findall(r"^(?:Starting\.\.\. \(|Progress\(\d+\) at )(\d+-\d+-\d+ \d+:\d+:\d+)", text, re.MULTILINE)
+    if len(moments) < 2:
+        return otherwise
+    first, last = (datetime.fromisoformat(moments[index]) for index in (0, -1))
+    return (last - first).total_seconds() or otherwise
 
 
 _SPIN_STATES = re.compile(r"^\s*([\d.e+]+) states, stored", re.MULTILINE)
@@ -103,7 +114,8 @@ def read_rumur(text: str, seconds: float, *, ended: bool) -> Answer:
     if not ended:
         progress = _RUMUR_PROGRESS.findall(text)
         count = int(progress[-1][0]) if progress else None
-        return Answer("rumur", Verdict.STOPPED, count, None, seconds, why="stopped at its bound of time")
+        until = min(seconds, float(progress[-1][1])) if progress else seconds
+        return Answer("rumur", Verdict.STOPPED, count, None, until, why="stopped at its bound of time")
     counts = _RUMUR_COUNTS.search(text)
     if counts is None:
         return Answer("rumur", Verdict.FAILED, seconds=seconds, why=_last_lines(text))

@@ -4,11 +4,11 @@ None of them is installed with this package. TLC is a Java program whose archive
 SPIN and rumur are programs of most Linux distributions, and need a C compiler.
 """
 
+import resource
 import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
@@ -27,7 +27,7 @@ JAVA_MEMORY = "4g"
 
 @frozen
 class _Ran:
-    """What a process printed, for how long it ran, and whether it came to its end."""
+    """What a process printed, its processor seconds, whether it came to its end, and its exit status."""
 
     text: str
     seconds: float
@@ -139,7 +139,7 @@ def _run(command: Sequence[str], folder: Path, bound: float, stop: signal.Signal
     # A verifier prints through a buffer that would be lost with it.
     by_line = ("stdbuf", "-oL") if shutil.which("stdbuf") else ()
     output = folder / "output"
-    started = time.perf_counter()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with output.open("wb") as file:
         process = subprocess.Popen([*by_line, *command], cwd=folder, stdout=file, stderr=subprocess.STDOUT)
         try:
@@ -148,10 +148,11 @@ def _run(command: Sequence[str], folder: Path, bound: float, stop: signal.Signal
         except subprocess.TimeoutExpired:
             ended = False
             process.send_signal(stop)
-        seconds = time.perf_counter() - started
         try:
             process.wait(GRACE)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = (after.ru_utime - before.ru_utime) + (after.ru_stime - before.ru_stime)
     return _Ran(output.read_text("utf-8", "replace"), seconds, ended, process.returncode)

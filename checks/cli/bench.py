@@ -44,3 +44,26 @@ def ledger(rounds: int, stores: tuple[str, ...], json_file: str | None) -> int:
     from kvescrow.checks.bench.ledger import STORES, measure
 
     return _conclude(measure(rounds, stores or STORES), json_file)
+
+
+@command.command(epilog="Example: kvescrow bench check --json check.json")
+@click.option("--large", is_flag=True, help="A lifecycle of 47 million states instead of one of 9 million.")
+@click.option(
+    "--bound",
+    type=click.FloatRange(1),
+    default=900.0,
+    show_default=True,
+    help="Seconds after which TLC, SPIN or rumur is stopped and given by its rate so far.",
+)
+@json_option
+def check(large: bool, bound: float, json_file: str | None) -> int:
+    """Search, prove and fuzz, beside TLC, SPIN, rumur and a hand-written state machine, on one core.
+
+    A peer that is not installed has a row without a figure. Some tens of minutes in all.
+    """
+    from kvescrow.checks.bench.check import measure
+
+    def show(what: str) -> None:
+        click.echo(what, err=True)
+
+    return _conclude(measure(large=large, bound=bound, show=show), json_file)

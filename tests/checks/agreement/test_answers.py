@@ -48,10 +48,11 @@ def test_equal_counts_pass_and_nothing_compared_is_not_run() -> None:
 
 def test_progress_of_a_stopped_tlc_is_its_last_count() -> None:
     text = (
+        "Starting... (2026-01-01 00:00:00)\n"
         "Progress(6) at 2026-01-01 00:00:00: 2,094 states generated (2 s/min), 80 distinct states found (80 ds/min)\n"
         "Progress(9) at 2026-01-01 00:01:00: 12,094 states generated (9 s/min), 1,080 distinct states found, 39 left\n"
     )
-    answer = read_tlc(text, 60.0, {}, ended=False)
+    answer = read_tlc(text, 75.0, {}, ended=False)
     assert (answer.verdict, answer.states, answer.transitions) == (Verdict.STOPPED, 1_080, 12_093)
     assert answer.rate == pytest.approx(18)
 
