@@ -243,8 +243,8 @@ class PageWorld:
         above = {"cached": before.get("state") is PageState.CACHED} | {
             name: before[name] for name in ("matchable", "children", "busy")
         }
-        if event == "seal" and up is not None:
-            above["matchable"] = self._is_published(up, record["scope"])
+        if event == "seal" and up is not None and not self._is_published(up, record["scope"]):
+            above |= {"matchable": False, "cached": False}
         view: dict[str, MutableRecord] = {
             "page": record,
             "claim": {"holds": holder in self.holders_of[page]},

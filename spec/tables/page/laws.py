@@ -228,6 +228,8 @@ ASSUMPTIONS = (
                "and one of those in use, unless it is cached"),
     Assumption("what_follows_a_cached_parent_is_cached", implies(parent.cached, parent.busy == 0),
                "the parent satisfies the same invariants"),
+    Assumption("cached_parents_are_matchable", implies(parent.cached, parent.matchable),
+               "the parent satisfies the same invariants"),
     Assumption("the_other_page_is_valid", implies(other.matchable, (other.chain != NOBODY) & (other.scope != NOBODY)),
                "it satisfies the same invariants"),
     Assumption("generations_are_not_negative", page.generation >= 0, "a count of grants"),
