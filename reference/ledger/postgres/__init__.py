@@ -1,7 +1,7 @@
 """A ledger in a PostgreSQL database, which several gateways on many machines share (SCA-1, SCA-2).
 
-`PostgresLedger` decides and commits by the same functions as every store. `Database` is the only module that talks
-to PostgreSQL; `schema` has the tables and their migrations.
+`PostgresLedger` decides and commits by the same functions as every store. `database` and `session` alone talk to
+PostgreSQL; `schema` has the tables and their migrations, `statements` the queries.
 """
 
 from kvescrow.spec.vocabulary import UserError

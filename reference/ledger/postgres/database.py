@@ -6,17 +6,13 @@ what is read after that lock, in a later statement of READ COMMITTED, is what ev
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from typing import Any
-
-import psycopg
-from psycopg import conninfo, errors
+from collections.abc import Iterator, Sequence
 
 from kvescrow.reference.ledger import rows
 from kvescrow.reference.ledger.books import Books, account_of
-from kvescrow.reference.ledger.port import JournalEntry, LedgerConfig, StorageError, StorageFull, key_of
+from kvescrow.reference.ledger.port import JournalEntry, LedgerConfig, StorageError, key_of
 from kvescrow.reference.ledger.postgres.schema import MIGRATIONS, VERSION
+from kvescrow.reference.ledger.postgres.session import Row, Session
 from kvescrow.reference.ledger.postgres.statements import (
     POOL_COLUMNS,
     RESERVATION_COLUMNS,
@@ -25,64 +21,33 @@ from kvescrow.reference.ledger.postgres.statements import (
 )
 from kvescrow.reference.ledger.records import PoolAccount, Reservation
 from kvescrow.reference.ledger.recovery import Mark, Witness, went_back
-from kvescrow.reference.ledger.shared import ConnectionLost, Store
+from kvescrow.reference.ledger.shared import Store
 from kvescrow.reference.receipts import Keyring
-from kvescrow.spec.vocabulary import TERMINAL_STATES, Forget, Key, LedgerEvent, Sweep, UserError
+from kvescrow.spec.vocabulary import TERMINAL_STATES, Forget, Key, LedgerEvent, Sweep
 
-Row = tuple[Any, ...]
-
-OLDEST_SERVER = 170_000
-"""Version of PostgreSQL, as libpq numbers it, from which on the server can bound a whole transaction."""
 LONGEST_HOLD = 5_000
 """Milliseconds after which the server ends a session that has locked the pool and does not commit.
 
 A stopped gateway must not hold up the others for ever; it finds its connection gone, and nothing of it applied. The
 usual bound, `idle_in_transaction_session_timeout`, does not see a client that ended its pipeline with a flush.
 """
-LONGEST_LOCK_WAIT = 15_000
-"""Milliseconds that a group waits for the pool's row: longer than one stopped gateway can hold it."""
-
-_SESSION = {
-    "lock_timeout": LONGEST_LOCK_WAIT,
-    # Statements are planned once, maybe while the tables are still empty: only plans by index stay good.
-    "plan_cache_mode": "force_generic_plan",
-    "enable_seqscan": "off",
-    "enable_hashjoin": "off",
-    "enable_mergejoin": "off",
-}
-
-_NOTICE_SOON: dict[str, Any] = {
-    "connect_timeout": 5,
-    "keepalives_idle": 5,
-    "keepalives_interval": 2,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 10_000,
-}
-"""Connection options, unless the address has others: a server that is gone is noticed within about ten seconds."""
 
 
-class Database(Store):
+class Database(Session, Store):
     """The open connection. A method that raises has rolled its transaction back."""
 
     def __init__(
         self, url: str, schema: str, config: LedgerConfig, keyring: Keyring | None, witness: Witness, writer: str
     ) -> None:
         """Remember how to connect; `writer` names this gateway's incarnation in the journal."""
-        self._url = url
-        self._schema = schema
+        super().__init__(url, schema)
         self._config = config
         self._keyring = keyring
         self._witness = witness
         self._writer = writer
         self._sql = statements(schema)
-        self._connection: psycopg.Connection[Row] | None = None
 
     # --- opening ------------------------------------------------------------------------------------------------------
-
-    @property
-    def name(self) -> str:
-        """What messages call the ledger; the address is left out, since it may hold a password."""
-        return f"PostgreSQL schema {self._schema!r}"
 
     def open(self) -> None:
         """Connect, make or upgrade the tables, take the configuration, and compare all counters with their sums."""
@@ -100,12 +65,7 @@ class Database(Store):
 
     def connect(self) -> None:
         """Connect anew, and see whether the store has gone back behind what this gateway saw."""
-        self.close()
-        try:
-            connection = psycopg.connect(_address(self._url), autocommit=True)
-        except psycopg.Error as error:
-            raise ConnectionLost(f"{self.name}: {_first_line(error)}: check the address and that it runs") from error
-        self._connection = connection
+        self._dial()
         try:
             with self._guarded():
                 self._check_durable()
@@ -124,25 +84,6 @@ class Database(Store):
             )
         if self._witness.mark is not None and version == VERSION:
             self._compare_history(self._witness.mark)
-
-    def _check_durable(self) -> None:
-        if self._open_connection.info.server_version < OLDEST_SERVER:
-            raise UserError(
-                f"{self.name}: the server is older than PostgreSQL {OLDEST_SERVER // 10_000}, so it cannot end a "
-                "gateway that stands still: upgrade it"
-            )
-        fsync, commit, reads_only = self._one(
-            "SELECT current_setting('fsync'), current_setting('synchronous_commit'), "
-            "current_setting('transaction_read_only')"
-        )
-        if fsync != "on":
-            raise UserError(
-                f"{self.name}: fsync is off, so the server may lose what it confirmed: set fsync = on and restart it"
-            )
-        if reads_only == "on":
-            raise StorageError(f"{self.name}: the server only reads: name the primary, not a standby")
-        if commit in ("off", "local"):
-            self._execute("SET synchronous_commit = on")
 
     def _version(self) -> int:
         known = self._one("SELECT to_regclass(%s) IS NOT NULL", (f"{quoted(self._schema)}.migration",))[0]
@@ -395,32 +336,6 @@ class Database(Store):
         with self._guarded():
             self._execute(self._sql.keep_clock, (clock,))
 
-    def close(self) -> None:
-        """Close the connection."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-    # --- the connection -----------------------------------------------------------------------------------------------
-
-    @property
-    def _open_connection(self) -> "psycopg.Connection[Row]":
-        if self._connection is None or self._connection.closed:
-            raise ConnectionLost(f"{self.name}: the connection was lost: check that the server runs")
-        return self._connection
-
-    def _execute(self, statement: str, values: "Sequence[Any] | Mapping[str, Any]" = ()) -> "psycopg.Cursor[Row]":
-        return self._open_connection.execute(statement, values or None)
-
-    def _all(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
-        return self._execute(statement, values).fetchall()
-
-    def _one(self, statement: str, values: Sequence[Any] = ()) -> Row:
-        row = self._execute(statement, values).fetchone()
-        if row is None:
-            raise self._damaged("it has no pool")
-        return row
-
     def _pool_of(self, row: Row) -> tuple[str, PoolAccount, Mark, bool]:
         """Return the pool's name and account, its mark, and whether it recovers."""
         width = len(rows.POOL_COLUMNS)
@@ -428,73 +343,9 @@ class Database(Store):
         epoch, writer, recovering = row[width : len(POOL_COLUMNS)]
         return name, pool, Mark(epoch, pool.seq, writer), recovering
 
-    @contextmanager
-    def _transaction(self, mode: str = "ISOLATION LEVEL READ COMMITTED") -> Iterator[None]:
-        self._execute(f"BEGIN {mode}")
-        try:
-            yield
-            self._execute("COMMIT")
-        except BaseException:
-            self._roll_back()
-            raise
-
-    def _roll_back(self) -> None:
-        connection = self._connection
-        if connection is not None and not connection.closed:
-            # Where even this fails the server rolls back by itself.
-            with suppress(psycopg.Error):
-                connection.execute("ROLLBACK")
-
-    @contextmanager
-    def _guarded(self) -> Iterator[None]:
-        """End the transaction and say in our words what went wrong."""
-        try:
-            yield
-        except psycopg.Error as error:
-            lost = self._connection is None or self._connection.closed
-            self._roll_back()
-            raise self._storage_error(error, lost) from error
-        except BaseException:
-            self._roll_back()
-            raise
-
-    def _damaged(self, what: object) -> StorageError:
-        return StorageError(f"{self.name}: the ledger is damaged ({what}): restore it from a backup")
-
-    def _storage_error(self, error: psycopg.Error, lost: bool) -> StorageError:
-        if lost:
-            return ConnectionLost(f"{self.name}: the connection was lost ({_first_line(error)})")
-        match error:
-            case errors.DiskFull():
-                return StorageFull(f"{self.name}: the disk is full, nothing was applied: make room and submit again")
-            case errors.LockNotAvailable():
-                return StorageError(
-                    f"{self.name}: another session holds the pool, nothing was applied: end that session, "
-                    "then submit again"
-                )
-            case errors.NumericValueOutOfRange():
-                return StorageError(f"{self.name}: an account went beyond 63 bits: begin a new ledger")
-            case errors.IntegrityError():
-                return self._damaged(_first_line(error))
-            case errors.InsufficientPrivilege():
-                return StorageError(f"{self.name}: {_first_line(error)}: grant it to this user, or name another")
-            case _:
-                return StorageError(f"{self.name}: {_first_line(error)}: nothing was applied")
-
 
 _TERMINAL = frozenset(state.value for state in TERMINAL_STATES)
 
 
-def _address(url: str) -> str:
-    """Return `url` with the options that a ledger needs; what else it says stays."""
-    parts = {**_NOTICE_SOON, **conninfo.conninfo_to_dict(url)}
-    session = " ".join(f"-c {name}={value}" for name, value in _SESSION.items())
-    return conninfo.make_conninfo("", **{**parts, "options": f"{parts.get('options') or ''} {session}".strip()})
-
-
 def _json(columns: Sequence[str], lines: "Iterator[Row] | map[Row]") -> str:
     return json.dumps([dict(zip(columns, line, strict=True)) for line in lines])
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0] or type(error).__name__

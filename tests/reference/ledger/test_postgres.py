@@ -13,7 +13,7 @@ import pytest
 
 from kvescrow.checks.targets.servers import PostgresServer
 from kvescrow.reference.ledger import LedgerConfig, StorageError
-from kvescrow.reference.ledger.postgres import PostgresLedger, database, drop
+from kvescrow.reference.ledger.postgres import PostgresLedger, database, drop, session
 from kvescrow.reference.ledger.postgres import schema as tables
 from kvescrow.spec.vocabulary import Decision, Key, Reserve, Start, Tick, UserError
 from tests.reference.ledger.sharing import PostgresPlace
@@ -144,7 +144,7 @@ def test_a_gateway_that_stands_still_holds_up_the_others_for_a_bounded_time(
 def test_a_session_that_holds_the_pool_for_ever_is_named(
     place: PostgresPlace, config: LedgerConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(database._SESSION, "lock_timeout", 100)
+    monkeypatch.setitem(session._SESSION, "lock_timeout", 100)
     with opened(place, config) as ledger:
         with psycopg.connect(place.url) as connection:
             connection.execute(f"SELECT * FROM {place.schema}.pool FOR UPDATE")
@@ -167,7 +167,7 @@ def test_a_server_without_fsync_is_refused(place: PostgresPlace, config: LedgerC
 def test_a_server_that_is_too_old_is_refused(
     place: PostgresPlace, config: LedgerConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "OLDEST_SERVER", 990_000)
+    monkeypatch.setattr(session, "OLDEST_SERVER", 990_000)
     with pytest.raises(UserError, match=r"older than PostgreSQL 99, so it cannot end a gateway .*: upgrade it"):
         place.open(config)
 
