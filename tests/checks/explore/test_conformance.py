@@ -106,4 +106,4 @@ def test_copies_share_nothing_that_changes() -> None:
     copy = cloned(target)
     copy.pool[0]["a"].append(2)
     assert inner == {"a": [1]}
-    assert copy.pool[0] is copy._pool[1]
+    assert copy.pool[0] is copy.pool[1]
