@@ -58,9 +58,7 @@ def test_the_wheel_holds_exactly_the_files_of_the_checkout(
     assert installed_digests(distribution) == checkout_digests(repository)
 
 
-def test_the_tests_import_the_installed_copy(
-    distribution: importlib.metadata.Distribution, repository: Path
-) -> None:
+def test_the_tests_import_the_installed_copy(distribution: importlib.metadata.Distribution, repository: Path) -> None:
     for folder in FOLDERS:
         origin = importlib.import_module(f"kvescrow.{folder}").__file__
         assert origin == str(distribution.locate_file(PurePosixPath("kvescrow", folder, "__init__.py")))
@@ -83,9 +81,7 @@ def test_the_version_is_the_one_in_the_checkout(project: dict[str, object]) -> N
     assert importlib.metadata.version("kvescrow") == project["version"]
 
 
-def test_the_licence_texts_are_installed(
-    distribution: importlib.metadata.Distribution, repository: Path
-) -> None:
+def test_the_licence_texts_are_installed(distribution: importlib.metadata.Distribution, repository: Path) -> None:
     for name in ("LICENSE", "NOTICE"):
         assert (distribution.read_text(f"licenses/{name}") or "") == (repository / name).read_text("utf-8")
 

@@ -27,7 +27,7 @@ def broken_page_laws(pool: PoolSnapshot) -> list[str]:
 
 
 def _waits(page: PageSnapshot, pool: PoolSnapshot) -> bool:
-    """Return whether a step may touch `page`, or another published page of its scope, which may follow it, is in use."""
+    """Return whether a step may touch `page`, or a published page of its scope that may follow it is in use."""
     in_use = (PageState.SHARED, PageState.DRAINING)
     followers = [p for p in pool.pages if p is not page and p.scope == page.scope and p.tokens and p.state in in_use]
     return page.readers + page.writers > 0 or bool(page.tokens and followers)

@@ -94,7 +94,8 @@ def test_a_module_states_every_law(table: Table) -> None:
 
 def test_two_hash_seeds_give_one_text() -> None:
     program = (
-        "import sys; from kvescrow.spec.render import tla_module; from kvescrow.spec.tables.registry import ALL_TABLES; "
+        "import sys; from kvescrow.spec.render import tla_module; "
+        "from kvescrow.spec.tables.registry import ALL_TABLES; "
         "sys.stdout.write(''.join(map(tla_module, ALL_TABLES)))"
     )
     texts = {
