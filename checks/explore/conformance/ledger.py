@@ -59,6 +59,7 @@ class LedgerDriver:
 
     def __init__(self, instance: Instance, target: Target) -> None:
         self.graph = Graph(instance)
+        self.key_of_move = [key_of(move.binds["reservation"]) for move in instance.moves]
         self.keys = [key_of(p.name) for p in instance.places if p.name.startswith("reservation ")]
         tenants = {p.name: p.reads_as for p in instance.places if p.name.startswith("tenant ")}
         pool = instance.place_by_name["pool"].reads_as
@@ -125,6 +126,8 @@ class LedgerSubject:
         self._deadlines = deadlines
         self._ended = ended
         self._seen: LedgerSnapshot | None = None
+        self._marks: dict[Key, _Mark] = {}
+        """What was read of the records of the snapshot that was seen last."""
 
     # --- what shows ---------------------------------------------------------------------------------------------------
 
@@ -141,12 +144,13 @@ class LedgerSubject:
     def _snapshot(self, *, fresh: bool = False) -> LedgerSnapshot:
         if self._seen is None or fresh:
             self._seen = self._target.snapshot()
+            self._marks = {}
         return self._seen
 
     def copy(self) -> "LedgerSubject":
         """Return a copy of the ledger."""
         made = LedgerSubject(self._driver, cloned(self._target), dict(self._deadlines), dict(self._ended))
-        made._seen = self._seen
+        made._seen, made._marks = self._seen, self._marks
         return made
 
     def close(self) -> None:
@@ -158,7 +162,7 @@ class LedgerSubject:
     def do(self, answer: Answer) -> Said | None:
         """Do the event of the move; None where its circumstances cannot be had."""
         move = self._driver.graph.instance.moves[answer.move]
-        key = key_of(move.binds["reservation"])
+        key = self._driver.key_of_move[answer.move]
         mark = self._mark(key)
         if not self._is_possible(move, key, mark):
             return None
@@ -175,8 +179,15 @@ class LedgerSubject:
         return facts.decision, facts.reason
 
     def _mark(self, key: Key) -> _Mark:
-        record = self._snapshot().reservations.get(key)
-        return _UNKNOWN if record is None else _Mark(record.state, record.life, record.generation or 1, record.owner)
+        snapshot = self._snapshot()
+        mark = self._marks.get(key)
+        if mark is None:
+            record = snapshot.reservations.get(key)
+            mark = _UNKNOWN
+            if record is not None:
+                mark = _Mark(record.state, record.life, record.generation or 1, record.owner)
+            self._marks[key] = mark
+        return mark
 
     def _is_possible(self, move: Move, key: Key, mark: _Mark) -> bool:
         waits = (move.event == "reserve" and mark.state is S.ABSENT) or (

@@ -6,7 +6,7 @@ led to. Replies must agree; what shows of the state must agree after each change
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -143,17 +143,28 @@ class _Explorer:
         """Stand in the first state."""
         self._next = {self._graph.first: self._driver.open()}
 
-    def expand(self, known: Sequence[int], own: Sequence[int]) -> _Level:
-        """Try everything in the states `own`; `known` are all states that were new in the last level."""
+    def expand(self, known: Sequence[int], own: Sequence[int], given: Mapping[int, Sequence[Answer]]) -> _Level:
+        """Try everything in the states `own` and `given`, the latter with the way to each.
+
+        `known` are all states that were new in the last level.
+        """
         self._known.update(known)
         self._here = {state: self._next[state] for state in own}
+        self._here.update({state: self._brought(way) for state, way in given.items()})
         self._next = {}
         level = self._level = _Level()
-        for state in own:
+        for state in (*own, *given):
             self._visit(state, self._here.pop(state))
             if level.parted is not None:
                 break
         return level
+
+    def _brought(self, way: Sequence[Answer]) -> Subject:
+        """Return a fresh subject taken along `way`."""
+        subject = self._driver.open()
+        for answer in way:
+            subject.do(answer)
+        return subject
 
     def _visit(self, state: int, subject: Subject) -> None:
         level, expected = self._level, self._driver.expected
@@ -235,12 +246,12 @@ class _Team:
         """Return how many explorers there are."""
         return max(1, len(self._pipes))
 
-    def expand(self, known: Sequence[int], own: Sequence[Sequence[int]]) -> list[_Level]:
-        """Take every explorer one level further."""
+    def expand(self, known: Sequence[int], shares: Sequence["_Share"]) -> list[_Level]:
+        """Take every explorer one level further, each in its share."""
         if not self._pipes:
-            return [self._own.expand(known, own[0])]
-        for pipe, states in zip(self._pipes, own, strict=True):
-            pipe.send((known, states))
+            return [self._own.expand(known, shares[0].own, shares[0].given)]
+        for pipe, share in zip(self._pipes, shares, strict=True):
+            pipe.send((known, share.own, share.given))
         return [pipe.recv() for pipe in self._pipes]
 
     def end(self) -> None:
@@ -249,6 +260,20 @@ class _Team:
             pipe.send(None)
         for process in self._processes:
             process.join()
+
+
+@frozen
+class _Share:
+    """The states that one explorer tries next."""
+
+    own: Sequence[int]
+    """States that it has a subject in."""
+    given: Mapping[int, Sequence[Answer]]
+    """States that another explorer found, with the way to each."""
+
+
+_UNEVEN = 8
+"""States that one explorer may have above its part: to hand a state over, the whole way to it is done again."""
 
 
 class _Walk:
@@ -263,21 +288,35 @@ class _Walk:
 
     def run(self, team: _Team, show: Callable[[int, int], None] | None) -> None:
         """Go on until nothing is new, or something disagrees."""
-        newest = [self.graph.first]
-        own: list[list[int]] = [newest if number == 0 else [] for number in range(team.size)]
+        found = [[self.graph.first] if number == 0 else [] for number in range(team.size)]
+        newest = found[0]
         depth = 0
         while newest and self.disagreement is None:
-            levels = team.expand(newest, own)
-            newest, own = [], []
+            levels = team.expand(newest, self._shares(found))
+            newest, found = [], []
             for level in levels:
                 fresh = [state for state in level.found if state not in self.origin]
                 self.origin.update((state, level.found[state]) for state in fresh)
                 newest += fresh
-                own.append(fresh)
+                found.append(fresh)
                 self._note(level)
             depth += 1
             if show is not None:
                 show(depth, self.states)
+
+    def _shares(self, found: Sequence[list[int]]) -> list[_Share]:
+        """Return who tries what: each its own, but for what one has much more of than its part."""
+        fair = -(-sum(len(states) for states in found) // len(found))
+        spare = [state for states in found for state in states[fair + _UNEVEN :]]
+        shares = []
+        for states in found:
+            own = states[: fair + _UNEVEN]
+            taken = [spare.pop() for _ in range(min(len(spare), max(0, fair - len(own))))]
+            shares.append(_Share(own, {state: self.way(state) for state in taken}))
+        if spare:
+            last = shares[-1]
+            shares[-1] = _Share(last.own, {**last.given, **{state: self.way(state) for state in spare}})
+        return shares
 
     def _note(self, level: _Level) -> None:
         self.states += level.states
