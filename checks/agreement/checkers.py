@@ -18,6 +18,8 @@ from attrs import frozen
 from kvescrow.checks.agreement.answers import Answer, Verdict, read_rumur, read_spin, read_tlc
 from kvescrow.checks.agreement.tla_model import TlaModel
 
+SIGNALLED = 128
+"""Java's exit status after a signal is this and the signal's number."""
 GRACE = 20
 """Seconds that a checker has to print its counts after it was asked to stop."""
 COMPILING = 600
@@ -33,6 +35,12 @@ class _Ran:
     seconds: float
     ended: bool
     status: int
+
+    @property
+    def killed(self) -> str:
+        """Return how it was ended from outside before its bound; empty where it was not."""
+        by_a_signal = self.status < 0 or self.status > SIGNALLED
+        return f"it was ended from outside, with status {self.status}" if self.ended and by_a_signal else ""
 
 
 def missing_tlc() -> str:
@@ -64,11 +72,13 @@ def run_tlc(model: TlaModel, bound: float) -> Answer:
         (folder / f"{model.name}.cfg").write_text(model.configuration, "utf-8")
         java = ("java", "-XX:+UseParallelGC", f"-Xmx{JAVA_MEMORY}", "-cp", str(archive), "tlc2.TLC")
         ran = _run((*java, "-workers", "1", "-deadlock", model.name), folder, bound)
+    if ran.killed:
+        return Answer("TLC", Verdict.FAILED, why=ran.killed)
     return read_tlc(ran.text, ran.seconds, model.laws, ended=ran.ended)
 
 
-def run_spin(promela: str, bound: float, *, states: int = 1_000_000) -> Answer:
-    """Return what SPIN finds by an exact depth-first search within `bound` seconds.
+def run_spin(promela: str, bound: float, *, states: int = 1_000_000, breadth_first: bool = False) -> Answer:
+    """Return what SPIN finds by an exact search within `bound` seconds, depth-first by default.
 
     About `states` states are expected: the hash table is made for them, and the search may go as deep.
     """
@@ -79,12 +89,16 @@ def run_spin(promela: str, bound: float, *, states: int = 1_000_000) -> Answer:
         folder = Path(name)
         (folder / "model.pml").write_text(promela, "utf-8")
         # Exact states, and no partial-order reduction: there is one process, so it would only cost.
-        compiler = ("gcc", "-O2", "-w", "-DSAFETY", "-DNOREDUCE", "-DMEMLIM=12000", "-o", "pan", "pan.c")
+        order = ("-DBFS",) if breadth_first else ()
+        compiler = ("gcc", "-O2", "-w", "-DSAFETY", "-DNOREDUCE", *order, "-DMEMLIM=12000", "-o", "pan", "pan.c")
         built = _built((("spin", "-a", "model.pml"), compiler), folder)
         if built:
             return Answer("SPIN", Verdict.FAILED, why=built)
         bits = min(30, max(18, states.bit_length()))
-        ran = _run(("./pan", "-E", f"-m{max(10_000, states)}", f"-w{bits}"), folder, bound, signal.SIGINT)
+        deep = () if breadth_first else (f"-m{max(10_000, states)}",)
+        ran = _run(("./pan", "-E", *deep, f"-w{bits}"), folder, bound, signal.SIGINT)
+    if ran.killed:
+        return Answer("SPIN", Verdict.FAILED, why=ran.killed)
     return read_spin(ran.text, ran.seconds, ended=ran.ended)
 
 
@@ -107,6 +121,8 @@ def run_rumur(murphi: str, bound: float, *, optimised: bool = False) -> Answer:
         if built:
             return Answer("rumur", Verdict.FAILED, why=built)
         ran = _run(("./verifier",), folder, bound)
+    if ran.killed:
+        return Answer("rumur", Verdict.FAILED, why=ran.killed)
     return read_rumur(ran.text, ran.seconds, ended=ran.ended)
 
 

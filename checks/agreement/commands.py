@@ -9,13 +9,12 @@ from collections.abc import Hashable, Iterator, Mapping
 
 from attrs import evolve, frozen
 
-from kvescrow.checks.agreement.substitution import both, constant, negated, substituted
+from kvescrow.checks.agreement.substitution import both, constant, joined, negated, substituted
 from kvescrow.checks.explore.instance import Address, Instance, Known, Move, Place
 from kvescrow.checks.explore.laws import laws_of
 from kvescrow.spec.language.expressions import (
     FALSE,
     TRUE,
-    Binary,
     Expression,
     Field,
     Kind,
@@ -82,8 +81,8 @@ def essential(system: Commands) -> Commands:
         known = merged.get(effect)
         if known is None:
             merged[effect] = evolve(command, assigned=assigned)
-        elif _spelled(command.guard) not in {_spelled(part) for part in _alternatives(known.guard)}:
-            merged[effect] = evolve(known, guard=any_of(*_alternatives(known.guard), command.guard))
+        elif _spelled(command.guard) not in {_spelled(part) for part in joined(known.guard, "or")}:
+            merged[effect] = evolve(known, guard=any_of(*joined(known.guard, "or"), command.guard))
     return evolve(system, commands=tuple(merged.values()))
 
 
@@ -93,14 +92,6 @@ def _is(value: Expression, name: str) -> bool:
 
 def _spelled(expression: Expression) -> str:
     return str(expression)
-
-
-def _alternatives(guard: Expression) -> Iterator[Expression]:
-    if isinstance(guard, Binary) and guard.operator == "or":
-        yield from _alternatives(guard.left)
-        yield from _alternatives(guard.right)
-    else:
-        yield guard
 
 
 def identifier(*parts: str) -> str:

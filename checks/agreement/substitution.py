@@ -4,7 +4,7 @@ The search has a richer one of its own. This one is kept apart, so that what oth
 the code that they are to check.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 
 from kvescrow.spec.language.expressions import FALSE, TRUE, Before, Binary, Expression, Field, IfElse, Literal, Not
 
@@ -39,11 +39,23 @@ def substituted(expression: Expression, meaning: Meaning, *, old: bool = False) 
 
 
 def both(*parts: Expression) -> Expression:
-    """Return the conjunction of `parts`."""
+    """Return the conjunction of `parts`, each once."""
     whole: Expression = TRUE
-    for part in parts:
-        whole = _combined("and", whole, part)
+    seen: set[str] = set()
+    for part in (conjunct for each in parts for conjunct in joined(each, "and")):
+        if str(part) not in seen:
+            whole = _combined("and", whole, part)
+            seen.add(str(part))
     return whole
+
+
+def joined(expression: Expression, operator: str) -> Iterator[Expression]:
+    """Yield what `operator` joins in `expression`; itself where it joins nothing."""
+    if isinstance(expression, Binary) and expression.operator == operator:
+        yield from joined(expression.left, operator)
+        yield from joined(expression.right, operator)
+    else:
+        yield expression
 
 
 def negated(operand: Expression) -> Expression:
@@ -59,11 +71,26 @@ def _combined(operator: str, left: Expression, right: Expression) -> Expression:
             if isinstance(one, Literal):
                 return one if bool(one.value) is (operator == "or") else other
         return Binary(operator, left, right)
+    if operator == "==" and isinstance(left, Literal) and isinstance(right, IfElse):
+        return _chosen(right, left)
+    if operator == "==" and isinstance(left, IfElse) and isinstance(right, Literal):
+        return _chosen(left, right)
     if isinstance(left, Literal) and isinstance(right, Literal):
         return constant(_computed(operator, left.value, right.value))
     if isinstance(right, Literal) and right.value == 0 and operator in ("+", "-"):
         return left
     return Binary(operator, left, right)
+
+
+def _chosen(choice: IfElse, value: Literal) -> Expression:
+    """Return whether `choice` is `value`: its condition, or the opposite, where both its values are known."""
+    if isinstance(choice.yes, Literal) and isinstance(choice.no, Literal):
+        if choice.yes.value == choice.no.value:
+            return constant(choice.yes.value == value.value)
+        if choice.yes.value == value.value:
+            return choice.condition
+        return negated(choice.condition) if choice.no.value == value.value else FALSE
+    return Binary("==", choice, value)
 
 
 def _computed(operator: str, left: Hashable, right: Hashable) -> Hashable:

@@ -30,7 +30,10 @@ Peer = Callable[[Commands, int, float], Answer]
 """Takes a system, about how many states it has, and a bound in seconds."""
 
 PEERS: dict[str, Peer] = {
-    "SPIN": lambda system, states, bound: run_spin(promela(system), bound, states=states),
+    "SPIN depth-first": lambda system, states, bound: run_spin(promela(system), bound, states=states),
+    "SPIN breadth-first": lambda system, states, bound: run_spin(
+        promela(system), bound, states=states, breadth_first=True
+    ),
     "rumur": lambda system, states, bound: run_rumur(murphi(system), bound, optimised=True),
     "TLC": lambda system, states, bound: run_tlc(of_commands(system), bound),
 }

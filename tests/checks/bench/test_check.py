@@ -62,8 +62,8 @@ def test_an_engine_that_does_not_take_the_instance_says_so() -> None:
 
 def test_the_real_peers_are_asked() -> None:
     rows = {row.peer_name.split(":")[0].split(",")[0]: row for row in search_rows(NAME, ("packed",), 120.0)}
-    assert set(rows) == {"SPIN", "rumur", "TLC"}
-    assert (rows["SPIN"].peer is None) is bool(missing_spin())
+    assert set(rows) == {"SPIN depth-first", "SPIN breadth-first", "rumur", "TLC"}
+    assert (rows["SPIN depth-first"].peer is None) is bool(missing_spin())
 
 
 def test_one_core_is_given_back() -> None:
