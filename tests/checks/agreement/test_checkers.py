@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from kvescrow.checks.agreement.answers import Verdict
 from kvescrow.checks.agreement.checkers import missing_rumur, missing_spin, missing_tlc, run_rumur, run_spin, run_tlc
 from kvescrow.checks.agreement.commands import commands_of, essential
 from kvescrow.checks.agreement.languages import murphi, promela
+from kvescrow.checks.agreement.models import write_models
 from kvescrow.checks.agreement.planted import PLANTED, Planted
 from kvescrow.checks.agreement.run import agree
 from kvescrow.checks.agreement.tla_model import of_commands, of_instance
@@ -16,6 +19,7 @@ from kvescrow.checks.explore.instance import Instance
 from kvescrow.checks.explore.instances.pages import Pool, page_pool
 from kvescrow.checks.explore.run import explore
 from kvescrow.spec.tables.registry import ALL_TABLES
+from kvescrow.spec.vocabulary import UserError
 
 BOUND = 300
 ONE_PAGE = "pages-one"
@@ -150,6 +154,20 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.verdict == "not_run"
     assert {answer.verdict for answer in found.answers} == {Verdict.NOT_RUN}
     assert all(answer.why for answer in found.answers)
+
+
+def test_models_are_written_as_files(tmp_path: Path) -> None:
+    names = write_models("executions", tmp_path / "models")
+    assert names == [
+        "execution.tla", "system_executions.cfg", "system_executions.m", "system_executions.pml",
+        "system_executions.tla", "ticket.tla",
+    ]  # fmt: skip
+    assert {path.name for path in (tmp_path / "models").iterdir()} == set(names)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot be written"):
+        write_models("executions", tmp_path / "file")
+    with pytest.raises(UserError, match="no instance is called"):
+        write_models("nothing", tmp_path)
 
 
 def test_the_instance_module_names_every_law_and_move() -> None:
