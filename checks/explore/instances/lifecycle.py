@@ -91,7 +91,10 @@ def lifecycle(name: str, size: Size) -> Instance:
             Observation(RESERVATION, binding(number), {("queue", "ahead"): 0}) for number in range(size.slots)
         ),
         alike=tuple(tuple(f"reservation {n}" for n in range(t, size.slots, 2)) for t in range(2)),
-        note=lifecycle.__doc__ or "",
+        note=(
+            f"{size.slots} reservations of two tenants with bounds up to {size.bounds}; the pool has {size.pool} units "
+            f"and each tenant {size.tenant}.\n\n{lifecycle.__doc__}"
+        ),
     )
 
 
