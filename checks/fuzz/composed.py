@@ -146,6 +146,9 @@ class ComposedDriver(Driver):
         elif choice in (2, 3):
             self._end(key, turn)
         elif choice == 4:
+            if turn % 16 < 8 and self._state(key) is ExecutionState.OPEN:
+                # The hard case on purpose: what is given up was launched a moment ago.
+                self._launch(key, turn)
             self._give_up_pages(key)
         elif choice == 5:
             self._publish(key)
