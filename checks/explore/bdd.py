@@ -52,7 +52,7 @@ class _Diagram:
     """Slots as blocks of variables, and the states within the limits."""
 
     def __init__(self, certified: Certified) -> None:
-        from dd import cudd  # type: ignore[import-not-found]  # an extra
+        from dd import cudd
 
         self._slots = certified.slots
         self._bdd: Any = cudd.BDD()
