@@ -130,9 +130,18 @@ def runs(digits: Sequence[Digit]) -> tuple[Run, ...]:
     return tuple(found)
 
 
+def wide_packing_of(variables: Sequence[Variable]) -> Packing:
+    """Return a packing with a digit for each variable, however many bits that takes: the same in every process."""
+    return _placed(_plain(variables), len(variables))
+
+
+def _plain(variables: Sequence[Variable]) -> list[Digit]:
+    return [Digit(str(v), (n,), _width(len(v.domain))) for n, v in enumerate(variables)]
+
+
 def packing_of(instance: str, variables: Sequence[Variable]) -> Packing:
     """Return a packing of `variables`; raise `UserError` where there are too many."""
-    plain = [Digit(str(v), (n,), _width(len(v.domain))) for n, v in enumerate(variables)]
+    plain = _plain(variables)
     if sum(digit.width for digit in plain) <= BITS:
         return _placed(plain, len(variables))
     places: dict[str, list[int]] = {}

@@ -7,7 +7,7 @@ from attrs import frozen
 
 from kvescrow.checks.explore.instance import Instance
 from kvescrow.checks.explore.normal_form import Group, NormalForm
-from kvescrow.checks.explore.packing import packing_of
+from kvescrow.checks.explore.packing import wide_packing_of
 from kvescrow.checks.explore.result import Firing
 from kvescrow.checks.explore.views import Outcome
 from kvescrow.spec.language.table import Reply, Row
@@ -57,7 +57,7 @@ class Graph:
     def __init__(self, instance: Instance) -> None:
         self.instance = instance
         self.form = NormalForm(instance)
-        self.packing = packing_of(instance.name, self.form.views.variables)
+        self.packing = wide_packing_of(self.form.views.variables)
         self._rows: dict[str, Row] = {row.id: row for table in instance.tables for row in table.rows}
         self._groups = [(group, _Remembered()) for group in self.form.groups if group.moves]
         self.first = self.packing.pack(self.form.views.first())

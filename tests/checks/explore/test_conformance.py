@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from kvescrow.checks.explore import instance_called
 from kvescrow.checks.explore.conformance import conform
 from kvescrow.checks.explore.conformance.clone import cloned
+from kvescrow.checks.explore.conformance.graph import Graph
 from kvescrow.checks.targets.ledgers import ReferenceLedger, memory_subject
 from kvescrow.checks.targets.pools import ReferencePool, pool_subject
 from kvescrow.checks.targets.protocols import Kind, LedgerFacts, LedgerSetup, PageFacts, PoolSetup, Subject
@@ -97,6 +99,14 @@ def test_target_and_instance_must_fit() -> None:
         conform("pages", pool_subject(), "lifecycle-xs")
     with pytest.raises(UserError, match="use `kvescrow fuzz`"):
         conform("cache", Subject(Kind.MANAGER, dict))
+
+
+def test_processes_number_states_alike() -> None:
+    graphs = [Graph(instance_called("pages-scopes")) for _ in range(2)]
+    after = [next(g.first + answer.delta for answer in g.answers(g.first) if answer.delta) for g in graphs]
+    backwards = [list(g.answers(state))[::-1] for g, state in zip(graphs, after, strict=True)]
+    assert {answer.move: answer.delta for answer in backwards[0]} == {a.move: a.delta for a in backwards[1]}
+    assert all(digit.numbers is None for graph in graphs for digit in graph.packing.digits)
 
 
 def test_copies_share_nothing_that_changes() -> None:
