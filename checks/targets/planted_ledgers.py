@@ -32,7 +32,7 @@ from kvescrow.spec.vocabulary import (
 Clock = Callable[[], int]
 _LONG = 10**15
 _WRITTEN_TOGETHER = 20
-_SWEEPER_IS_LATE = 200_000
+_SWEEPER_IS_LATE = 5_000_000
 """Microseconds."""
 
 
@@ -84,7 +84,7 @@ def _check_then_increment() -> None:
                 and tenant.active + event.amount <= tenant.limit
                 and seen.pool_active + event.amount <= seen.pool_limit
             )
-            time.sleep(0.002)
+            time.sleep(0.01)
         try:
             return submit(self, event)
         finally:

@@ -41,7 +41,7 @@ def torture(
 ) -> TortureResult:
     """Torture `store` for so many minutes and return the result; what happens when depends on `seed`.
 
-    However short the time, each kind of fault is brought about once.
+    However short the time, each kind of fault is brought about once, and clients make each move once.
 
     The store is closed at the end. Raises `UserError` where the time or the number of gateways is not positive.
     """

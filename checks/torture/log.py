@@ -3,7 +3,8 @@
 import os
 import pickle
 import struct
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,8 @@ class Logged:
     works: Sequence[Work]
     lost_replies: int
     repeats: int
+    moves: Mapping[str, int]
+    """How often clients did what is out of the plain course, by name."""
 
 
 class Log:
@@ -70,6 +73,10 @@ class Log:
         """Note that an event was sent twice."""
         self._write("repeat")
 
+    def made(self, move: str) -> None:
+        """Note that a client makes the move of that name."""
+        self._write("made", move)
+
     def work_began(self, key: Key, generation: int, moment: int, bound: int) -> None:
         """Note that the execution with `generation` runs."""
         self._write("began", key, generation, moment, bound)
@@ -99,6 +106,7 @@ def read_logs(paths: Sequence[Path]) -> Logged:
         [work for reader in readers for work in reader.works],
         sum(reader.lost_replies for reader in readers),
         sum(reader.repeats for reader in readers),
+        sum((reader.moves for reader in readers), Counter()),
     )
 
 
@@ -110,6 +118,7 @@ class _Reader:
         self.works: list[Work] = []
         self.lost_replies = 0
         self.repeats = 0
+        self.moves: Counter[str] = Counter()
         for kind, *values in _records(path):
             self._take(kind, values)
 
@@ -131,6 +140,8 @@ class _Reader:
                 self.lost_replies += 1
             case "repeat", _:
                 self.repeats += 1
+            case "made", [move]:
+                self.moves[move] += 1
             case "began", [key, generation, moment, bound]:
                 work = self._running[generation] = Work(self._process, key, generation, [(moment, bound)])
                 self.works.append(work)

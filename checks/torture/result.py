@@ -12,6 +12,7 @@ from kvescrow.checks.torture.faults import FaultKind
 from kvescrow.checks.torture.log import Logged
 from kvescrow.checks.torture.physical import overcommitment
 from kvescrow.checks.torture.site import Evidence, Site
+from kvescrow.checks.torture.workload import Move
 from kvescrow.spec.vocabulary import CHARGED_STATES, ReservationState, UserError
 
 LOSSES = (Fault.LOST,)
@@ -28,6 +29,8 @@ class TortureResult:
     gateways: int
     faults: Mapping[str, int]
     """How often each kind of fault happened, of those that the store can suffer."""
+    moves: Mapping[str, int]
+    """How often clients made each move out of the plain course."""
     not_applicable: Sequence[str]
     """Kinds that this store cannot suffer."""
     calls: int
@@ -47,7 +50,7 @@ class TortureResult:
     causes: Sequence[str]
     """The names of the faults found, the first one first."""
     verdict: str
-    """`passed`, `failed`, or `incomplete` where nothing is wrong but some kind of fault never happened."""
+    """`passed`, `failed`, or `incomplete` where nothing is wrong but some kind of fault or move never happened."""
     repeat: str = field(default="")
 
     def as_json(self) -> dict[str, Any]:
@@ -58,6 +61,7 @@ class TortureResult:
             "minutes": self.minutes,
             "gateways": self.gateways,
             "faults": dict(self.faults),
+            "moves": dict(self.moves),
             "not_applicable": list(self.not_applicable),
             "calls": self.calls,
             "acknowledged": self.acknowledged,
@@ -134,7 +138,9 @@ def judge(
     history, others = findings_of(site, logged, observed, evidence)
     counts = history.counts if history is not None else {}
     found = history.findings if history is not None else ()
+    moves = {move.value: logged.moves.get(move.value, 0) for move in Move}
     missing = [kind.value for kind, times in observed.faults.items() if times == 0]
+    missing += [move for move, times in moves.items() if times == 0]
     lost = sum(counts.get(fault, 0) for fault in LOSSES)
     doubled = sum(counts.get(fault, 0) for fault in DOUBLES)
     violations = sum(counts.values()) - lost - doubled + len(others)
@@ -146,6 +152,7 @@ def judge(
         minutes=minutes,
         gateways=gateways,
         faults={kind.value: times for kind, times in observed.faults.items()},
+        moves=moves,
         not_applicable=[kind.value for kind in FaultKind if kind not in observed.faults],
         calls=len(logged.calls),
         acknowledged=sum(call.answer is not None and call.answer.changes for call in logged.calls),

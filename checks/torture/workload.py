@@ -2,6 +2,7 @@
 
 import random
 import time
+from enum import Enum
 
 from attrs import evolve, frozen
 
@@ -43,6 +44,39 @@ _NAMES_A_SECOND = 120
 _MAY_RUN = (Decision.STARTED, Decision.RECORDED, Decision.RENEWED)
 
 
+class Move(Enum):
+    """What a client does besides the plain course, by the name that results use.
+
+    Each client makes each move at the first opportunity, and then by chance, so that a short campaign on a busy
+    machine has all of them too.
+    """
+
+    OPERATOR = "operator"
+    """A limit or a budget is changed, as an operator does."""
+    RETRY = "retry"
+    """An admitted request is submitted once more (IDN-3)."""
+    OTHER_DIGEST = "other_digest"
+    """The same key comes with other parameters (IDN-2)."""
+    GATEWAY_RENEWAL = "gateway_renewal"
+    """The gateway's lease is renewed (LEA-1)."""
+    CANCEL_BEFORE_START = "cancel_before_start"
+    """The client gives up between admission and start."""
+    ABANDONED = "abandoned"
+    """Nothing more comes after the admission."""
+    START_NEAR_EXPIRY = "start_near_expiry"
+    """The start comes at about the moment when the lease runs out."""
+    START_AFTER_EXPIRY = "start_after_expiry"
+    """The start comes when the lease has run out (LEA-2)."""
+    FORGED_PROOF = "forged_proof"
+    """A receipt that nobody signed, and a fence for another owner (REC-1)."""
+    LATE_RECEIPT = "late_receipt"
+    """The receipt comes when the owner's lease has run out (LEA-3)."""
+    REPEATED_RECEIPT = "repeated_receipt"
+    """A receipt is delivered twice (REC-3)."""
+    OLD_RECEIPT = "old_receipt"
+    """A preempted request runs again, and the receipt of the execution before is delivered (IDN-5)."""
+
+
 @frozen
 class _Execution:
     key: Key
@@ -61,30 +95,45 @@ class Lives:
         self._log = log
         self._owner = owner
         self._dice = dice
+        self._to_make = set(Move)
+
+    @property
+    def has_made_every_move(self) -> bool:
+        """Whether there was an opportunity for each."""
+        return not self._to_make
 
     def live(self) -> None:
         """Take one request to its end, or leave it on the way."""
-        dice = self._dice
-        if dice.random() < 0.04:
+        if self._makes(Move.OPERATOR, 0.04):
             self._misbehave()
         event = self._request()
         reply = self._front.submit(event)
-        if self._by_chance(0.05):
-            # The same key with other parameters.
+        if self._makes(Move.OTHER_DIGEST, 0.05):
             self._front.submit(evolve(event, digest="another"))
         reply = self._wait(event, reply)
         if reply.state is not S.RESERVED:
             return
-        if self._by_chance(0.06):
+        if self._makes(Move.RETRY, 0.05):
+            self._front.submit(event)
+        if self._makes(Move.GATEWAY_RENEWAL, 0.06):
             self._front.submit(Renew(event.key, reply.life, lease=GATEWAY_LEASE))
-        if self._by_chance(0.06):
+        if self._makes(Move.START_AFTER_EXPIRY, 0.03):
+            time.sleep(GATEWAY_LEASE / 1e6 * 1.1)
+        elif self._makes(Move.START_NEAR_EXPIRY, 0.05):
+            time.sleep(GATEWAY_LEASE / 1e6 * self._dice.choice([0.98, 1.0]))
+        elif self._makes(Move.CANCEL_BEFORE_START, 0.06):
             self._front.submit(Cancel(event.key, reply.life))
-        elif self._by_chance(0.05):
+        elif self._makes(Move.ABANDONED, 0.05):
             return
-        elif self._by_chance(0.08):
-            # Its lease runs out; the start comes at that moment or later.
-            time.sleep(GATEWAY_LEASE / 1e6 * dice.choice([0.98, 1.0, 1.1]))
         self._run(event.key, reply.life)
+
+    def _makes(self, move: Move, share: float) -> bool:
+        """Return whether to make `move` now: the first time for certain, then in a `share` of all times."""
+        if move not in self._to_make and not self._by_chance(share):
+            return False
+        self._to_make.discard(move)
+        self._log.made(move.value)
+        return True
 
     def _by_chance(self, share: float) -> bool:
         return self._dice.random() < share
@@ -129,18 +178,20 @@ class Lives:
         work = self._start(key, life)
         if work is None:
             return
-        used = self._steps(work, life)
+        preempt = Move.LATE_RECEIPT not in self._to_make and Move.OLD_RECEIPT in self._to_make
+        used, is_told_to_stop = self._steps(work, life, preempt=preempt)
         self._log.work_ended(work.generation, time.monotonic_ns())
-        if self._by_chance(0.05):
+        if self._makes(Move.FORGED_PROOF, 0.05):
             self._forge(work)
         outcome = self._dice.choice([StopOutcome.COMPLETED, StopOutcome.COMPLETED, *StopOutcome])
+        if preempt:
+            outcome = StopOutcome.STOPPED
         stop = self._receipt(work, used, outcome)
-        if self._by_chance(0.05):
-            # Late: the lease runs out first, so the work is suspect when its receipt comes.
+        if not is_told_to_stop and self._makes(Move.LATE_RECEIPT, 0.06):
             time.sleep(OWNER_LEASE / 1e6 * 1.1)
             self._front.advance()
         reply = self._front.submit(stop)
-        if self._by_chance(0.1):
+        if self._makes(Move.REPEATED_RECEIPT, 0.1):
             self._front.submit(stop)
         if reply.state is S.QUEUED:
             self._go_on(key, life, stop)
@@ -160,8 +211,11 @@ class Lives:
             self._front.submit(self._receipt(never, 0, StopOutcome.STOPPED))
         return None
 
-    def _steps(self, work: _Execution, life: int) -> int:
-        """Run until told to stop or done; return what was used."""
+    def _steps(self, work: _Execution, life: int, *, preempt: bool) -> tuple[int, bool]:
+        """Run until told to stop or done; return what was used, and whether it was told to stop.
+
+        With `preempt` it is told so at the first step.
+        """
         dice, used, bound = self._dice, 0, work.bound
         for _ in range(dice.randrange(1, 6)):
             time.sleep(dice.choice([0.002, 0.005, 0.02]))
@@ -173,13 +227,14 @@ class Lives:
                 Cancel(work.key, life),
                 Preempt(work.key, work.generation),
             ]
-            reply = self._front.submit(dice.choices(actions, weights=[5, 5, 3, 1, 1])[0])
+            weights = [0, 0, 0, 0, 1] if preempt else [5, 5, 3, 1, 1]
+            reply = self._front.submit(dice.choices(actions, weights)[0])
             if reply.decision is Decision.EXTENDED:
                 bound = reply.bound
                 self._log.work_grew(work.generation, time.monotonic_ns(), bound)
             if reply.state in (S.CANCELLING, S.PREEMPTING):
-                break
-        return used
+                return used, True
+        return used, False
 
     def _go_on(self, key: Key, life: int, before: Finish) -> None:
         """Wait for a preempted request's turn, send the old receipt again, and run it once more."""
@@ -188,8 +243,8 @@ class Lives:
             self._front.advance()
             state = self._front.submit(Renew(key, life, lease=GATEWAY_LEASE)).state
             if state is S.RESERVED and (work := self._start(key, life)) is not None:
-                # The receipt of the execution before must not stop this one.
-                self._front.submit(before)
+                if self._makes(Move.OLD_RECEIPT, 1):
+                    self._front.submit(before)
                 self._log.work_ended(work.generation, time.monotonic_ns())
                 self._front.submit(self._receipt(work, 1, StopOutcome.COMPLETED))
             if state is not S.QUEUED:

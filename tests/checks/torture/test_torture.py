@@ -20,6 +20,8 @@ from kvescrow.spec.vocabulary import Cancel, Decision, Key, Reason, UserError
 
 SHORT = 4 / 60
 SHORTER = 2.5 / 60
+SEEN_BY_ITS_EFFECTS_FIRST = ("acknowledged-before-kept", "check-then-increment")
+"""What is lost leaves its number to another change; a look that is out of date puts requests behind others wrongly."""
 
 
 @pytest.mark.parametrize(("store", "seed"), [("memory", 1), ("sqlite", 2), ("valkey", 3), ("postgres", 4)])
@@ -31,6 +33,7 @@ def test_a_right_store_withstands(store: str, seed: int) -> None:
     assert result.acknowledged > 50
     assert result.unanswered > 0
     assert min(result.faults.values()) > 0
+    assert min(result.moves.values()) > 0
     assert {*result.faults, *result.not_applicable} == {kind.value for kind in FaultKind}
     if store != "memory":
         assert result.not_applicable == []
@@ -47,7 +50,7 @@ def test_a_planted_error_is_caught_and_named(sabotage: str) -> None:
     result = torture(open_store(planted.store or "memory", sabotage), minutes=SHORTER, seed=1)
     assert result.verdict == "failed"
     assert planted.cause in result.causes, result.findings
-    if sabotage != "acknowledged-before-kept":  # what is lost leaves its number to another change, found first
+    if sabotage not in SEEN_BY_ITS_EFFECTS_FIRST:
         assert result.causes[0] == planted.cause, result.findings
 
 
