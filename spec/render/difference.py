@@ -2,7 +2,8 @@
 
 An obligation joins a row with a law of its event. It is to be proved again where the row, the law, or a row that is
 read before it has changed. Invariants and assumptions are also what proofs rest on: where one has changed, so has
-the ground of every proof of its table.
+the ground of every proof of its table. Where both versions carry the verdicts of their proofs, those that differ are
+named too.
 """
 
 import json
@@ -19,6 +20,9 @@ Dump = Mapping[str, Any]
 _LAWS = ("invariants", "step_rules", "non_interference", "assumptions", "sometimes")
 _OTHER = ("moves", "states", "entities", "events", "initial", "ghosts", "note")
 _GROUND = ("invariants", "assumptions")
+VERDICTS = "proofs"
+"""Part of a dump that may be missing: obligation -> verdict."""
+PROVED = "proved"
 
 
 @frozen
@@ -40,6 +44,13 @@ class Proofs:
     """In both versions, but of a row or a law that has changed, or of a row that is read after a changed one."""
     ground: tuple[str, ...]
     """Invariants and assumptions that have changed: every proof of the table rests on them."""
+    verdicts: tuple[Change, ...] | None
+    """Obligations whose verdicts differ, new ones that are not proved among them; None where a version has none."""
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """Return the obligations that are no longer proved, or are new and not proved."""
+        return tuple(each.name for each in self.verdicts or () if not each.parts[0].endswith(f"-> {PROVED}"))
 
 
 @frozen
@@ -57,6 +68,13 @@ class TableDifference:
     """Parts of the table beside rows and laws that differ."""
     proofs: Proofs
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no difference."""
+        rows = (*self.rows_added, *self.rows_removed, *self.rows_changed)
+        laws = (*self.laws_added, *self.laws_removed, *self.laws_changed)
+        return not (rows or laws or self.other or self.proofs.verdicts)
+
     def to_json(self) -> dict[str, Any]:
         """Return the record as plain lists and dictionaries."""
         return asdict(self)
@@ -67,24 +85,46 @@ def read_dump(text: str, name: str) -> tuple[Dump, ...]:
     try:
         found = json.loads(text)
     except ValueError as error:
-        raise UserError(f"{name}: not JSON ({error}); write it with `kvescrow render --json`") from error
+        raise UserError(f"{name}: not JSON ({error}); write it with `kvescrow render --dump`") from error
     tables = found if isinstance(found, list) else [found]
+    if not tables:
+        raise UserError(f"{name}: there is no table in it; write it with `kvescrow render --dump`")
     wanted = {"name", "rows", *_LAWS, *_OTHER}
     for table in tables:
         missing = sorted(wanted - set(table)) if isinstance(table, dict) else sorted(wanted)
         if missing:
-            raise UserError(f"{name}: no dump of a table, since it lacks {', '.join(missing)}")
+            lacks = ", ".join(missing)
+            raise UserError(
+                f"{name}: no dump of a table, since it lacks {lacks}; write it with `kvescrow render --dump`"
+            )
+        _refuse_malformed(table, name)
     return tuple(tables)
+
+
+def _refuse_malformed(table: Dump, name: str) -> None:
+    """Raise `UserError` where rows, laws or verdicts are not what they are in a dump."""
+    for part, key in (("rows", "id"), *((law, "name") for law in _LAWS)):
+        entries = table[part]
+        good = isinstance(entries, list) and all(isinstance(each, dict) and key in each for each in entries)
+        if not good:
+            raise UserError(f"{name}: table {table['name']}: {part} is no list of entries with `{key}`; write it anew")
+    for number, row in enumerate(table["rows"]):
+        missing = sorted({"event", "sources"} - set(row))
+        if missing:
+            raise UserError(f"{name}: table {table['name']}: row {number} lacks {', '.join(missing)}; write it anew")
+    if not isinstance(table.get(VERDICTS, {}), dict):
+        raise UserError(f"{name}: table {table['name']}: {VERDICTS} is no object of verdicts; write it anew")
 
 
 def difference(old: Sequence[Dump], new: Sequence[Dump]) -> tuple[TableDifference, ...]:
     """Return what differs between two versions, table by table; tables that are the same are left out."""
     before, after = ({table["name"]: table for table in version} for version in (old, new))
-    return tuple(
+    found = (
         _of_table(name, before.get(name, _empty(name)), after.get(name, _empty(name)))
         for name in dict.fromkeys((*before, *after))
         if before.get(name) != after.get(name)
     )
+    return tuple(each for each in found if not each.is_empty)
 
 
 def render_difference(found: Sequence[TableDifference]) -> str:
@@ -107,8 +147,22 @@ def _lines(found: TableDifference) -> Iterator[str]:
     yield from (f"  ~ {part}" for part in found.other)
     proofs = found.proofs
     yield f"  proofs: {len(proofs.new)} new, {len(proofs.gone)} gone, {len(proofs.again)} of something that changed"
+    yield from (f"      again {row}: {', '.join(laws)}" for row, laws in _by_row(proofs.again))
     if proofs.ground:
         yield f"  every proof rests on what changed: {', '.join(proofs.ground)}"
+    if proofs.verdicts is None:
+        yield "  verdicts: not in both dumps; `kvescrow render --dump FILE --prove` writes them"
+    else:
+        yield f"  verdicts: {len(proofs.verdicts)} differ"
+        yield from (f"      {change.name}: {change.parts[0]}" for change in proofs.verdicts)
+
+
+def _by_row(obligations: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    found: dict[str, list[str]] = {}
+    for obligation in obligations:
+        row, _, law = obligation.partition(": ")
+        found.setdefault(row, []).append(law)
+    yield from found.items()
 
 
 def _empty(name: str) -> Dump:
@@ -214,6 +268,18 @@ def _proofs(old: Dump, new: Dump, rows: frozenset[str], laws: frozenset[str]) ->
         gone=tuple(name for name in before if name not in after),
         again=tuple(name for name, (row, law) in after.items() if name in before and (row in touched or law in laws)),
         ground=tuple(sorted(ground & unlike)),
+        verdicts=_verdicts(old, new),
+    )
+
+
+def _verdicts(old: Dump, new: Dump) -> tuple[Change, ...] | None:
+    before, after = ({} if not each["rows"] else each.get(VERDICTS) for each in (old, new))
+    if before is None or after is None:
+        return None
+    return tuple(
+        Change(name, (f"{before.get(name, 'new')} -> {verdict}",))
+        for name, verdict in after.items()
+        if before.get(name, PROVED) != verdict
     )
 
 
