@@ -46,6 +46,7 @@ class Finished:
 
 CHECKS = (
     Check("prove", ("prove",), ("obligations",)),
+    Check("explore", ("explore",), ("states", "transitions")),
     Check("conform", ("conform", "--device", "auto"), ("device", "requests", "steps", "tokens")),
     Check("fuzz composed", ("fuzz", "--target", "composed"), ("steps", "rows_hit", "rows", "guards_hit", "guards")),
     Check("fuzz ledger-memory", ("fuzz", "--target", "ledger-memory"), ("steps", "rows_hit", "rows")),
@@ -60,7 +61,7 @@ CHECKS = (
 @click.command(epilog="Example: kvescrow verify --json verdict.json")
 @json_option
 def command(json_file: str | None) -> int:
-    """Prove the tables, fuzz the reference beside them, replay a real trace, drive the decoder.
+    """Prove and search the tables, fuzz the reference beside them, replay a real trace, drive the decoder.
 
     Runs two checks at a time and takes a few minutes. The exit status is 0 only when every line passed.
     """

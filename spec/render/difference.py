@@ -273,7 +273,8 @@ def _proofs(old: Dump, new: Dump, rows: frozenset[str], laws: frozenset[str]) ->
 
 
 def _verdicts(old: Dump, new: Dump) -> tuple[Change, ...] | None:
-    before, after = ({} if not each["rows"] else each.get(VERDICTS) for each in (old, new))
+    versions: list[Mapping[str, str] | None] = [{} if not each["rows"] else each.get(VERDICTS) for each in (old, new)]
+    before, after = versions
     if before is None or after is None:
         return None
     return tuple(
