@@ -97,6 +97,7 @@ class Exploration:
             "memory": self.memory,
             "reached": None if self.reached is None else sorted(self.reached),
             "rows_fired": None if self.rows is None else len(self.rows),
+            "rows": None if self.rows is None else sorted(self.rows),
             "unfired": list(self.unfired),
             "left_out": list(self.left_out),
             "breach": None if self.breach is None else self.breach.to_json(),

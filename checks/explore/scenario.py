@@ -1,13 +1,14 @@
 """Counterexamples as files that anyone can run again: an instance, its moves in order, and the law that breaks."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from attrs import frozen
 
 from kvescrow.checks.explore.instance import Instance
-from kvescrow.checks.explore.interpreter import Oracle
+from kvescrow.checks.explore.interpreter import Oracle, State
 from kvescrow.checks.explore.result import Breach
 from kvescrow.spec.vocabulary import UserError
 
@@ -25,9 +26,35 @@ class Replay:
 
 
 def write_scenario(instance: Instance, breach: Breach, path: Path) -> None:
-    """Write `breach` as JSON that `replay_scenario` reads."""
-    written = {"kvescrow_search": VERSION, "instance": instance.name, **breach.to_json()}
+    """Write `breach` as JSON that `replay_scenario` reads, with the states on its way for those who only look."""
+    written = {
+        "kvescrow_search": VERSION,
+        "instance": instance.name,
+        **breach.to_json(),
+        "states": list(_states(instance, breach)),
+    }
     path.write_text(json.dumps(written, indent=2) + "\n", encoding="utf-8")
+
+
+def _states(instance: Instance, breach: Breach) -> Iterator[dict[str, str]]:
+    """Yield the state before the first step and after each later one, as far as the steps go."""
+    oracle = Oracle(instance)
+    moves = {move.name: move for move in instance.moves}
+    state = oracle.first
+    yield _told(oracle, state)
+    for step in breach.scenario:
+        _, after, _ = oracle.step(oracle.records(state), moves[step.move])
+        if after is None:
+            return
+        state = after
+        yield _told(oracle, state)
+
+
+def _told(oracle: Oracle, state: State) -> dict[str, str]:
+    return {
+        f"{place.name}.{name}": str(getattr(value, "value", value))
+        for (place, name), value in zip(oracle.names, state, strict=True)
+    }
 
 
 def named_in(path: Path) -> str:

@@ -61,6 +61,8 @@ class FuzzResult:
     guards_hit: int
     guards: int
     """Conjuncts of guards; hit where one was false on an event that no earlier row of its cell had taken."""
+    tables: tuple[str, ...] = ()
+    """Tables whose rows were to be hit; none for a cache manager."""
     holes: tuple[str, ...] = ()
     """Rows and guards that were neither hit nor listed as unreachable."""
     unreachable: tuple[str, ...] = ()

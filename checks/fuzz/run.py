@@ -179,6 +179,7 @@ class Run:
             rows=counts.rows,
             guards_hit=counts.guards_hit,
             guards=counts.guards,
+            tables=tuple(table.name for table in self.driver.tables),
             holes=holes,
             unreachable=tuple(f"{goal}: {why}" for goal, why in self._listed().items()),
             not_applicable=tuple(not_applicable(self.subject)),
