@@ -22,7 +22,8 @@ from kvescrow.gpu_harness.arithmetic import (
     project_qkv,
     rope_table,
 )
-from kvescrow.gpu_harness.evidence import Evidence
+from kvescrow.gpu_harness.descriptor import DescriptorRing, pack, unpack
+from kvescrow.gpu_harness.evidence import NOTHING, Evidence, EvidenceKind, Finding, from_findings
 from kvescrow.gpu_harness.inspection import Inspection, Inspector, evidence_of
 from kvescrow.gpu_harness.model import ModelWeights
 from kvescrow.gpu_harness.pages import PAGE_LENGTH, PagedMemory
@@ -48,7 +49,14 @@ class PagedDecoder:
     """
 
     def __init__(
-        self, weights: ModelWeights, memory: PagedMemory, recipe: Recipe, *, slots: int, positions: int
+        self,
+        weights: ModelWeights,
+        memory: PagedMemory,
+        recipe: Recipe,
+        *,
+        slots: int,
+        positions: int,
+        ring: DescriptorRing | None = None,
     ) -> None:
         if (weights.shape, weights.dtype) != (memory.shape, memory.dtype):
             raise BadBatch("weights and pool have different shapes or dtypes")
@@ -58,6 +66,7 @@ class PagedDecoder:
         self._turns = rope_table(weights.shape, positions, device)
         self._sampled = torch.zeros(slots, dtype=torch.int64, device=device)
         self._inspector = Inspector(memory)
+        self._ring = ring or DescriptorRing(memory.device)
         if memory.device.is_cuda:
             torch.cuda.synchronize(device)  # the streams are not ordered after the default stream
 
@@ -66,18 +75,24 @@ class PagedDecoder:
         StreamFailed.
         """
         self._check(batch)
-        device = self.memory.device
+        device, weights, ring = self.memory.device, self.weights, self._ring
+        packed = pack(plan_step(batch, self.recipe, lambda host: host))
+        slot = ring.put(packed)
 
-        def work() -> tuple[torch.Tensor, torch.Tensor, Inspection]:
-            plan = plan_step(batch, self.recipe, device.upload)
-            logits, tokens, inspection = self._step(plan, batch.ticket)
-            return device.download(tokens), device.download(logits), inspection.downloaded(device)
+        def work() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, Inspection]:
+            plan = unpack(packed, ring.read(slot, len(packed.words)))
+            logits, tokens, inspection = self._step(weights, plan, batch.ticket)
+            numbers = (device.download(part) for part in (plan.ticket, tokens, logits))
+            return *numbers, inspection.downloaded(device)
 
-        def finish(parts: tuple[torch.Tensor, torch.Tensor, Inspection]) -> StepResult:
-            tokens, logits, inspection = parts
-            return StepResult(batch, tuple(tokens.tolist()), logits, evidence_of(batch, inspection))
+        def finish(parts: tuple[torch.Tensor, torch.Tensor, torch.Tensor, Inspection]) -> StepResult:
+            ticket, tokens, logits, inspection = parts
+            evidence = evidence_of(batch, inspection) + _ticket_evidence(batch, int(ticket))
+            return StepResult(batch, tuple(tokens.tolist()), logits, evidence)
 
-        return stream.submit(work).then(finish)
+        pending = stream.submit(work)
+        ring.launched(slot, pending.event)
+        return pending.then(finish)
 
     def _check(self, batch: StepBatch) -> None:
         check_batch(batch, self.slots)
@@ -93,10 +108,12 @@ class PagedDecoder:
                 raise BadBatch(f"{who}: a token id is outside the vocabulary")
 
     @torch.inference_mode()
-    def _step(self, plan: StepPlan, ticket: int) -> tuple[torch.Tensor, torch.Tensor, Inspection]:
+    def _step(
+        self, weights: ModelWeights, plan: StepPlan, ticket: int
+    ) -> tuple[torch.Tensor, torch.Tensor, Inspection]:
         before = self._inspector.before(plan.listing, ticket)
-        x = self._forward(plan)
-        (logits,) = in_buckets(partial(logits_of, self.weights), self.recipe.row_bucket, self._padded(x, plan))
+        x = self._forward(weights, plan)
+        (logits,) = in_buckets(partial(logits_of, weights), self.recipe.row_bucket, self._padded(x, plan))
         logits = logits[: plan.last_rows.shape[0]]
         tokens = logits.argmax(-1)
         self._sampled[plan.slots] = tokens
@@ -108,15 +125,15 @@ class PagedDecoder:
         missing = self.recipe.padded_rows(last.shape[0]) - last.shape[0]
         return torch.cat([last, last.new_zeros(missing, last.shape[1])]) if missing else last
 
-    def _forward(self, plan: StepPlan) -> torch.Tensor:
+    def _forward(self, weights: ModelWeights, plan: StepPlan) -> torch.Tensor:
         """The residual stream [rows, hidden] after all layers; K and V of the rows are written to the pool."""
-        shape, bucket = self.weights.shape, self.recipe.row_bucket
+        shape, bucket = weights.shape, self.recipe.row_bucket
         tokens = plan.tokens.clone()
         tokens[plan.fed_rows] = self._sampled[plan.fed_slots]
-        x = self.weights.embedding.index_select(0, tokens)
+        x = weights.embedding.index_select(0, tokens)
         turns = self._turns.index_select(0, plan.positions)
         views = [self._view(tile) for tile in plan.tiles]
-        for layer, pages in zip(self.weights.layers, self.memory.kv, strict=True):
+        for layer, pages in zip(weights.layers, self.memory.kv, strict=True):
             q, k, v = in_buckets(partial(project_qkv, shape, layer), bucket, x, turns, plan.scopes)
             pages[plan.write_pages, 0, plan.write_slots] = k
             pages[plan.write_pages, 1, plan.write_slots] = v
@@ -200,3 +217,11 @@ def _gather(pages: torch.Tensor, tile: Tile) -> tuple[torch.Tensor, torch.Tensor
     size = (tile.count, tile.blocks, kv_heads, ATTENTION_BLOCK, head_size)
     k, v = split.permute(3, 0, 1, 5, 2, 4, 6).unbind(0)
     return k.float().reshape(size).contiguous(), v.float().reshape(size).contiguous()
+
+
+def _ticket_evidence(batch: StepBatch, found: int) -> Evidence:
+    """DESCRIPTOR_MISMATCH where the step ran on the descriptor of another one."""
+    if found == batch.ticket:
+        return NOTHING
+    kind, wanted = EvidenceKind.DESCRIPTOR_MISMATCH, f"the descriptor of ticket {batch.ticket}"
+    return from_findings([Finding(kind, -1, -1, batch.ticket, wanted, f"that of {found}")])

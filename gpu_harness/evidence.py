@@ -61,6 +61,21 @@ class EvidenceKind(Enum):
     (PAG-4).
     """
 
+    PAGE_DIFFERS = "page_differs"
+    """A page of a completed request is not bit for bit what the independent dense decode has in its cache (CON-2)."""
+
+    DESCRIPTOR_MISMATCH = "descriptor_mismatch"
+    """A step read the descriptor of another step: its slot of the ring was written too early (PAG-4)."""
+
+    EVENT_REFUSED = "event_refused"
+    """An event was asked that nothing ever recorded, or recorded a second time: it could only have guessed (PAG-4)."""
+
+    CHECK_MISSING = "check_missing"
+    """Pages were handed out without the look at every word that each grant begins with (CON-2)."""
+
+    LAUNCH_AFTER_CANCEL = "launch_after_cancel"
+    """A step was launched for a request whose cancel had been accepted (LIF-3)."""
+
     OUTPUT_AFTER_CANCEL = "output_after_cancel"
     """A client was given a token after its cancel was accepted (LIF-6)."""
 

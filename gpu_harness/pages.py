@@ -119,11 +119,11 @@ class PagedMemory:
 
         def work() -> torch.Tensor:
             index = self._upload(numbers)
-            broken = self._broken_words(index)
+            seen = self._broken_words(index)
             self.stamps[index] = self._upload(stamps).view(-1, 4)
-            return self.device.download(broken)
+            return self.device.download(seen)
 
-        evidence = stream.submit(work).then(lambda broken: _canary_evidence(numbers, broken, owner))
+        evidence = stream.submit(work).then(lambda seen: _canary_evidence(numbers, seen, owner))
         return Grant(claims, evidence)
 
     def publish(self, stream: Stream, pages: Sequence[int]) -> Pending[None]:
@@ -156,7 +156,7 @@ class PagedMemory:
         """
         numbers = self._checked(pages)
         checked = stream.submit(lambda: self.device.download(self._broken_words(self._upload(numbers))))
-        return checked.then(lambda broken: _canary_evidence(numbers, broken, NOBODY))
+        return checked.then(lambda seen: _canary_evidence(numbers, seen, NOBODY))
 
     def fingerprint(self, stream: Stream, pages: Sequence[int]) -> Pending[dict[int, int]]:
         """On `stream`: an integer per page of its bits, to compare later with `compare_fingerprints`.
@@ -167,11 +167,14 @@ class PagedMemory:
         numbers = self._checked(pages)
 
         def work() -> torch.Tensor:
-            chosen = self.bits[:, self._upload(numbers)]
-            words = chosen.transpose(0, 1).reshape(len(numbers), self._weights.shape[0])
-            return self.device.download((words.long() * self._weights).sum(-1))
+            return self.device.download(self.sums(self.bits[:, self._upload(numbers)].transpose(0, 1)))
 
         return stream.submit(work).then(lambda sums: dict(zip(numbers, sums.tolist(), strict=True)))
+
+    def sums(self, pages: torch.Tensor) -> torch.Tensor:
+        """The fingerprint [n] of each page's integers [n, layers, 2, PAGE_LENGTH, kv_heads, head_size]."""
+        words = pages.reshape(len(pages), self._weights.shape[0])
+        return (words.long() * self._weights).sum(-1)
 
     def _fingerprint_weights(self) -> torch.Tensor:
         words = self.shape.layers * 2 * PAGE_LENGTH * self.shape.kv_width
@@ -198,15 +201,21 @@ class PagedMemory:
         return self.poison[index].view(1, -1, 1, 1, 1, 1)
 
     def _broken_words(self, index: torch.Tensor) -> torch.Tensor:
-        """Words of each page that are not its poison, int64 [pages]."""
-        return (self.bits[:, index] != self._pattern(index)).sum(dim=(0, 2, 3, 4, 5))
+        """For each page its number, and how many of its words are not its poison: int64 [pages, 2]."""
+        broken = (self.bits[:, index] != self._pattern(index)).sum(dim=(0, 2, 3, 4, 5))
+        return torch.stack([index, broken], dim=1)
 
 
-def _canary_evidence(pages: Sequence[int], broken: torch.Tensor, owner: int) -> Evidence:
+def _canary_evidence(pages: Sequence[int], seen: torch.Tensor, owner: int) -> Evidence:
+    """CANARY_BROKEN by what was seen, CHECK_MISSING for each page that was not looked at."""
+    broken: dict[int, int] = dict(seen.tolist())
+    missing = EvidenceKind.CHECK_MISSING
     return from_findings(
-        Finding(EvidenceKind.CANARY_BROKEN, page, owner, -1, "poison in every word", f"{words} other word(s)")
-        for page, words in zip(pages, broken.tolist(), strict=True)
-        if words
+        Finding(missing, page, owner, -1, "a look at every word", "none")
+        if page not in broken
+        else Finding(EvidenceKind.CANARY_BROKEN, page, owner, -1, "poison in every word", f"{broken[page]} other word(s)")
+        for page in pages
+        if broken.get(page, 1)
     )
 
 

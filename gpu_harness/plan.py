@@ -114,6 +114,8 @@ class StepPlan:
     """Index tensors of a step. `rows` counts padding; row tensors are [rows]."""
 
     rows: int
+    ticket: torch.Tensor
+    """[1]: the ticket, which the step gives back."""
     tokens: torch.Tensor
     fed_rows: torch.Tensor
     """Rows whose token is read from `fed_slots` on the device."""
@@ -148,6 +150,7 @@ def plan_step(batch: StepBatch, recipe: Recipe, upload: Callable[[torch.Tensor],
     fed = [(row, s.slot) for row, s in zip(firsts, segments, strict=True) if s.tokens is None]
     return StepPlan(
         rows=rows,
+        ticket=ints([batch.ticket]),
         tokens=ints([t for s in segments for t in (s.tokens or (0,))] + [0] * padding),
         fed_rows=ints([row for row, _ in fed]),
         fed_slots=ints([slot for _, slot in fed]),
