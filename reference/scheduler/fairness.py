@@ -1,0 +1,136 @@
+"""The bounds of the fair queue, checked on every run by what was served, whatever the queue's counters say (FAI-2).
+
+The resource is reserved tokens of one pool. For two tenants of a class, or two classes, with weights w_i and w_j, and
+over any interval in which both have a request that no limit of their own blocks:
+
+    without refunds     |R_i/w_i - R_j/w_j| <= E/w_i + E/w_j                       R: tokens reserved
+    with refunds        |V_i/w_i - V_j/w_j| <= B_ij + B_ji                         V: reserved less refunded
+                        B_ij = E/w_i + (P - 1)/w_j
+
+E is the largest request, P the pool. The second is wider since what is in flight of one may be refunded after the
+other was served, and that is at most the pool less the one token that served it. Put for a class with share m of T
+tokens in the interval, the first is R >= m*T - E. An interval ends where one of the two ceases to wait or is blocked
+by its own limit. Both bounds are attained, and neither is passed, in every history of small instances.
+
+An amount and its normalised form are exact: tokens over weights are held as `Fraction`s.
+"""
+
+from collections.abc import Mapping
+from fractions import Fraction
+
+from attrs import define, field, frozen
+
+Party = tuple[str, ...]
+
+
+@define
+class _Interval:
+    """Normalised service of one over another since both wait."""
+
+    ahead: Fraction = Fraction(0)
+    least: Fraction = Fraction(0)
+    most: Fraction = Fraction(0)
+
+    def move(self, by: Fraction) -> Fraction:
+        self.ahead += by
+        self.least, self.most = min(self.least, self.ahead), max(self.most, self.ahead)
+        return self.most - self.least
+
+
+@frozen
+class FairnessGap:
+    """The widest gap of one pair in one interval."""
+
+    parties: tuple[Party, Party]
+    gap: Fraction
+    """Normalised service of one over the other, at most; in tokens, for weights as configured."""
+    weights: tuple[int, int]
+
+
+@define
+class FairnessWatch:
+    """Follows each pair of parties of one level; an `Observer` of a `FairQueue`."""
+
+    weights: Mapping[Party, int]
+    """Of parties; one that is missing has weight 1."""
+    gaps: dict[tuple[Party, Party], Fraction] = field(factory=dict)
+    """Widest gap of each pair so far."""
+    service: dict[Party, int] = field(factory=dict)
+    """Reserved less refunded, of each party."""
+    refunds: bool = False
+    _waiting: dict[Party, list[Party]] = field(factory=dict)
+    """By level: the classes, or the tenants of a class."""
+    _intervals: dict[tuple[Party, Party], _Interval] = field(factory=dict)
+
+    def waits(self, party: Party) -> None:
+        """Open an interval with everyone of its level that waits."""
+        others = self._waiting.setdefault(party[:-1], [])
+        for other in others:
+            self._intervals[_pair(party, other)] = _Interval()
+        others.append(party)
+
+    def rests(self, party: Party) -> None:
+        """Close its intervals."""
+        others = self._waiting[party[:-1]]
+        others.remove(party)
+        for other in others:
+            del self._intervals[_pair(party, other)]
+
+    def served(self, party: Party, amount: int) -> None:
+        """Move its intervals by `amount` tokens; a negative amount is a refund."""
+        self.service[party] = self.service.get(party, 0) + amount
+        self.refunds = self.refunds or amount < 0
+        others = self._waiting.get(party[:-1], [])
+        if party not in others:
+            return
+        step = Fraction(amount, self.weight(party))
+        for other in others:
+            if other != party:
+                pair = _pair(party, other)
+                gap = self._intervals[pair].move(step if pair[0] == party else -step)
+                if gap > self.gaps.get(pair, 0):
+                    self.gaps[pair] = gap
+
+    def weight(self, party: Party) -> int:
+        """Return the weight of `party`."""
+        return self.weights.get(party, 1)
+
+    def bound(self, pair: tuple[Party, Party], largest: int, pool: int) -> Fraction:
+        """Return the bound of `pair`: the one with refunds once there was any."""
+        one, other = self.weight(pair[0]), self.weight(pair[1])
+        return refunded_bound(one, other, largest, pool) if self.refunds else reserved_bound(one, other, largest)
+
+    def worst(self, largest: int, pool: int) -> FairnessGap | None:
+        """Return the gap nearest to its bound; None where no two ever waited together and one was served."""
+        if not self.gaps:
+            return None
+        pair = max(self.gaps, key=lambda each: (self.gaps[each] / self.bound(each, largest, pool), each))
+        return FairnessGap(pair, self.gaps[pair], (self.weight(pair[0]), self.weight(pair[1])))
+
+    def broken(self, largest: int, pool: int) -> list[str]:
+        """Return a line for each pair whose gap has passed its bound; empty where FAI-2 holds."""
+        return [
+            f"{'/'.join(pair[0])} and {'/'.join(pair[1])} differ by {float(gap)} normalised tokens, "
+            f"the bound is {float(self.bound(pair, largest, pool))}"
+            for pair, gap in self.gaps.items()
+            if gap > self.bound(pair, largest, pool)
+        ]
+
+
+def reserved_bound(weight: int, other: int, largest: int) -> Fraction:
+    """Return E/w_i + E/w_j, the most by which normalised reserved tokens differ while nothing is refunded."""
+    return Fraction(largest, weight) + Fraction(largest, other)
+
+
+def refunded_bound(weight: int, other: int, largest: int, pool: int) -> Fraction:
+    """Return B_ij + B_ji, the most by which normalised service differs where it is refunded at the end."""
+    return reserved_bound(weight, other, largest) + reserved_bound(weight, other, pool - 1)
+
+
+def shortfall(gap: Fraction, weight: int, other: int) -> Fraction:
+    """Return by how many tokens a party with `weight` is below its share m of T where it is `gap` behind (m*T - R)."""
+    return gap * weight * other / (weight + other)
+
+
+def _pair(one: Party, other: Party) -> tuple[Party, Party]:
+    return (one, other) if one < other else (other, one)
