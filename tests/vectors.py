@@ -14,6 +14,7 @@ from itertools import product
 from pathlib import Path
 
 from kvescrow.checks.mutate import Scenario
+from kvescrow.spec.world.chunks import ChunkWorld
 from kvescrow.spec.world.executions import ExecutionWorld
 from kvescrow.spec.world.ledger import LedgerWorld, TenantTerms, Watch
 from kvescrow.spec.world.pages import PageWorld
@@ -26,7 +27,16 @@ from tests.spec.world.scope_question import ScopeQuestion
 
 HERE = Path(__file__).parent
 FILES = ("field_reports/test_?_*.py", "spec/world/test_*.py")
-BUILDERS = {"pages_of", "ledger_of", "worker_of", "ledger_world_of", "page_world_of", "executions_of", "question_of"}
+BUILDERS = {
+    "pages_of",
+    "ledger_of",
+    "worker_of",
+    "ledger_world_of",
+    "page_world_of",
+    "executions_of",
+    "question_of",
+    "chunks_of",
+}
 
 Arguments = Mapping[str, object]
 
@@ -85,4 +95,5 @@ def _builders(tables: Tables, watch: Watch | None) -> Mapping[str, object]:
         "page_world_of": lambda pages, scope_limit: PageWorld(pages, scope_limit, watch=watch, tables=tables),
         "executions_of": lambda: ExecutionWorld(watch, tables),
         "question_of": lambda: ScopeQuestion(tables, watch),
+        "chunks_of": lambda bound, mixed: ChunkWorld(bound, mixed=mixed, watch=watch, tables=tables),
     }

@@ -44,6 +44,8 @@ PLANTED = (
     Planted("account", "account.set_budget.malformed"),
     Planted("promises", "promise.grow.pool_capacity"),
     Planted("scope_reuse", "scope_reuse.look_up.salt"),
+    Planted("chunk_choice", "chunk_choice.weigh.too_long"),
+    Planted("chunk_choice", "chunk_choice.ask.decodes_first"),
     Planted("pages-limit", "page.drop.private_free", "pool.free"),
 )
 """At least one in each table, of guards and of effects, that break invariants and step rules."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from kvescrow.checks.explore.instance import Instance
-from kvescrow.checks.explore.instances import pages, reservations, worker
+from kvescrow.checks.explore.instances import chunks, pages, reservations, worker
 from kvescrow.checks.explore.instances.composition import composition
 from kvescrow.checks.explore.instances.lifecycle import SIZES, lifecycle
 from kvescrow.spec.vocabulary import UserError
@@ -20,6 +20,7 @@ INSTANCES: Mapping[str, Callable[[], Instance]] = {
     "promises": worker.promises,
     "executions": worker.executions,
     "scope_reuse": worker.scope_reuse,
+    "chunk_choice": chunks.chunk_choice,
     "pages-limit": pages.pages_of_a_full_scope,
     "pages-chains": pages.pages_in_chains,
     "pages-scopes": pages.pages_of_two_scopes,
@@ -37,6 +38,7 @@ GATE = (
     "promises",
     "executions",
     "scope_reuse",
+    "chunk_choice",
     "pages-limit",
     "pages-chains",
     "pages-scopes",

@@ -256,8 +256,13 @@ def as_count(condition: Expression) -> Expression:
 
 
 def before(operand: Expression) -> Expression:
-    """Return `operand` as it was before the step: every field in it is read from the old state."""
+    """Return `operand` as it was before the step: every field in it is read from the old state.
+
+    Parameters of the event are the step's own, and stay what they are.
+    """
     match operand:
+        case Field("event", _):
+            return operand
         case Field():
             return Before(operand)
         case Binary(operator, left, right):

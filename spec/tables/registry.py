@@ -5,13 +5,14 @@ from collections.abc import Iterable, Mapping
 
 from kvescrow.spec.language.table import Table, effects_of
 from kvescrow.spec.tables.account import ACCOUNT
+from kvescrow.spec.tables.chunk_choice import CHUNK_CHOICE
 from kvescrow.spec.tables.execution import EXECUTION, TICKET
 from kvescrow.spec.tables.page import PAGE
 from kvescrow.spec.tables.promise import PROMISE
 from kvescrow.spec.tables.reservation import RESERVATION
 from kvescrow.spec.tables.scope_reuse import SCOPE_REUSE
 
-ALL_TABLES: tuple[Table, ...] = (RESERVATION, ACCOUNT, PROMISE, PAGE, EXECUTION, TICKET, SCOPE_REUSE)
+ALL_TABLES: tuple[Table, ...] = (RESERVATION, ACCOUNT, PROMISE, PAGE, EXECUTION, TICKET, SCOPE_REUSE, CHUNK_CHOICE)
 TABLE_BY_NAME: Mapping[str, Table] = {table.name: table for table in ALL_TABLES}
 
 

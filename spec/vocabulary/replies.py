@@ -46,6 +46,8 @@ class Decision(Enum):
     """The published page may be reused."""
     MISS = "MISS"
     """No page may be reused; the reason is never told (SCO-4)."""
+    CHOSEN = "CHOSEN"
+    """The largest chunk that fits."""
     RECORDED = "RECORDED"
     """Nothing changed: the event's effect was recorded before (IDN-3, LIF-5)."""
     STOP = "STOP"
@@ -58,13 +60,10 @@ class Decision(Enum):
     @property
     def changes_nothing(self) -> bool:
         """Whether a row with this decision must leave every account and record as it was (FRM-6)."""
-        return self in {
-            Decision.MISS,
-            Decision.RECORDED,
-            Decision.STOP,
-            Decision.NOTHING_DUE,
-            Decision.REFUSED,
-        }
+        return self in _CHANGE_NOTHING
+
+
+_CHANGE_NOTHING = frozenset({Decision.MISS, Decision.RECORDED, Decision.STOP, Decision.NOTHING_DUE, Decision.REFUSED})
 
 
 class Reason(Enum):
@@ -176,3 +175,15 @@ class Reason(Enum):
     """The execution may still launch, so no stop can be certified (REC-2)."""
     UNKNOWN_TICKET = "UNKNOWN_TICKET"
     """No such ticket was launched."""
+    MODEL_FAILED = "MODEL_FAILED"
+    """The cost model left its stated band, so nothing is predicted from it (CHK-5)."""
+    OUT_OF_MODEL_RANGE = "OUT_OF_MODEL_RANGE"
+    """The cost model was not measured at such a step (CHK-2)."""
+    GAP_TOO_SMALL_FOR_DECODE = "GAP_TOO_SMALL_FOR_DECODE"
+    """The decodes alone are predicted to take longer than is left of the token gap (CHK-3)."""
+    NO_CHUNK_FITS = "NO_CHUNK_FITS"
+    """The decodes fit what is left of the token gap, but no chunk on offer does beside them (CHK-3)."""
+    DECODES_FIRST = "DECODES_FIRST"
+    """As many chunks as may have gone before the decodes that wait (CHK-4)."""
+    DEADLINE_UNREACHABLE = "DEADLINE_UNREACHABLE"
+    """At the largest chunk that fits, the prompt's deadline cannot be met (CHK-3)."""

@@ -28,17 +28,18 @@ PINS = {
     "identities": Pin(16318, 680982, 69136, 21, 4374),
     "limits": Pin(3648, 116736, 33416, 13),
     "full-queue": Pin(4032, 120960, 32952, 11),
-    "refusals": Pin(761, 111106, 5890, 12),
+    "refusals": Pin(761, 115672, 5890, 12),
     "account": Pin(256, 5376, 2688, 4),
     "promises": Pin(193, 9843, 1272, 6),
     "executions": Pin(232, 3944, 552, 13),
     "scope_reuse": Pin(2, 40, 4, 1),
+    "chunk_choice": Pin(315, 14528, 11033, 10),
     "pages-limit": Pin(3398, 153824, 22733, 20, 2484),
     "pages-chains": Pin(21082, 1433042, 157150, 25, 20032),
     "pages-scopes": Pin(74952, 4598480, 588704, 24, 48544),
     "lifecycle-80k": Pin(80396, 8682768, 1339944, 23),
 }
-SMALL = ("account", "promises", "executions", "scope_reuse", "lifecycle-xs")
+SMALL = ("account", "promises", "executions", "scope_reuse", "chunk_choice", "lifecycle-xs")
 
 
 def test_the_gate_passes_fires_every_row_and_reaches_every_situation() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from kvescrow.spec.world.chunks import ChunkWorld
 from kvescrow.spec.world.executions import ExecutionWorld
 from kvescrow.spec.world.ledger import LedgerWorld, TenantTerms
 from kvescrow.spec.world.outcome import Outcome
@@ -18,6 +19,7 @@ LedgerWorldOf = Callable[[int, TenantTerms], LedgerWorld]
 PageWorldOf = Callable[[int, int | None], PageWorld]
 ExecutionsOf = Callable[[], ExecutionWorld]
 QuestionOf = Callable[[], ScopeQuestion]
+ChunksOf = Callable[[int, bool], ChunkWorld]
 
 
 def answer(outcome: Outcome) -> Answer:
@@ -47,3 +49,9 @@ def executions_of() -> ExecutionsOf:
 def question_of() -> QuestionOf:
     """A question of scope reuse that nobody has answered."""
     return ScopeQuestion
+
+
+@pytest.fixture
+def chunks_of() -> ChunksOf:
+    """A worker that lets so many chunks go before decodes that wait, in steps that carry the decodes too or do not."""
+    return lambda bound, mixed: ChunkWorld(bound, mixed=mixed)
