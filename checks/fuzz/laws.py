@@ -54,6 +54,7 @@ LAWS: tuple[Law, ...] = (
         "publish",
         lambda declared: declared.publish is Publish.AT_COMMIT,
     ),
+    Law("withdrawn", "a plan that is given up publishes nothing: no page matches that no step computes (PAG-6)"),
     *(_tells_apart(one.name) for one in fields(PrefixScope)),
     Law(
         "in_flight",

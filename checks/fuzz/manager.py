@@ -147,7 +147,10 @@ class ManagerJudge:
 
     def _may_launch(self, name: str, tokens: int) -> bool:
         request = self.live.get(name)
-        return self._may_reserve(name, tokens) and request is not None and request.computed + tokens <= request.room
+        if request is None or not self._may_reserve(name, tokens) or request.computed + tokens > request.room:
+            return False
+        # What was matched at schedule is computed by a step that is launched before, or together.
+        return not self.oracle.awaits(name, self.view.table(name), request.computed)
 
     def _may_complete(self, name: str, sampled: Sequence[int]) -> bool:
         request = self.live.get(name)
@@ -159,7 +162,12 @@ class ManagerJudge:
         request = self.live.get(name)
         if request is None:
             return name in self.over or name in self.stopping
-        return request.step is None or self.declared.cancels_in_flight
+        adopted = any(
+            self.oracle.awaits(other, self.view.table(other), one.computed)
+            for other, one in self.live.items()
+            if other != name
+        )
+        return not adopted and (request.step is None or self.declared.cancels_in_flight)
 
     def _may_evict(self) -> bool:
         return True
@@ -196,6 +204,10 @@ class ManagerJudge:
                 self.exercised.add("computed")
             if len(differs) == 1 and ended:
                 self.exercised.add(f"scope.{differs[0]}")
+        if len(request.prompt) > self.page_length:
+            first = request.prompt[: self.page_length]
+            if self.oracle.is_given_up(first, request.scope):
+                self.exercised.add("withdrawn")
         if request.computed:
             self.exercised.add("content")
 
@@ -207,8 +219,10 @@ class ManagerJudge:
             free = len(before.pool.free)
             self._require("fits", lacking > free, f"{lacking} pages were needed and {free} were free")
             return
-        request.room = max(request.room, request.computed + tokens)
+        end = request.computed + tokens
+        request.room = max(request.room, end)
         self._covers(request)
+        self.oracle.plan(name, self.view.table(name), request.sequence, range(request.computed, end), request.scope)
         if lacking and lacking == len(before.pool.free):
             self.exercised.add("fits")
         if lacking:
@@ -256,6 +270,7 @@ class ManagerJudge:
 
     def _after_release(self, before: View, reply: None, name: str) -> None:
         request = self.live.pop(name, None)
+        self.oracle.give_up(name)
         if request is None:
             self._unchanged("once", before)
         elif request.step is not None:
@@ -373,6 +388,8 @@ class ManagerJudge:
 def _law_of(found: Misread, hit: bool) -> str:
     if found.fault is Fault.OTHER_SCOPE:
         return f"scope.{found.field}"
+    if found.fault is Fault.GIVEN_UP:
+        return "withdrawn"
     if found.fault is Fault.NOT_COMPUTED or (found.fault is Fault.EMPTY and hit):
         return "computed"
     return "content"

@@ -101,6 +101,16 @@ class Moves:
         if turn % 2 and not self._judge.live[name].step:
             self._judge.call("release", name)
 
+    def plan_and_give_up(self, who: int, turn: int) -> None:
+        """Reserve room for a step and release the request before the launch, as a victim of the same step."""
+        request = self._waiting(who)
+        if request is not None:
+            self._judge.call("reserve", request.name, request.rest)
+            prompt, scope = request.prompt, request.scope
+            self._judge.call("release", request.name)
+            if turn % 2:
+                self._judge.call("submit", request.name, prompt, scope)
+
     def launch_and_cancel(self, who: int, turn: int) -> None:
         """Launch a step and cancel its request at once."""
         request = self._waiting(who)
@@ -212,6 +222,7 @@ MOVES: Mapping[str, Callable[[Moves, int, int], None]] = {
         Moves.finish_step,
         Moves.leave,
         Moves.whole_life,
+        Moves.plan_and_give_up,
         Moves.launch_and_cancel,
         Moves.grab_after_cancel,
         Moves.twin,

@@ -21,6 +21,8 @@ class Fault(Enum):
     """Same tokens, but the scopes differ in a field that the manager tells apart."""
     NOT_COMPUTED = "is still being computed"
     """Its step is in flight."""
+    GIVEN_UP = "was planned to be computed, and the plan was given up"
+    """Room was granted for it, and its request was released before any step was launched."""
 
 
 @frozen
@@ -56,13 +58,42 @@ class Oracle:
         self._page_length = page_length
         self._fields = [one.name for one in fields(PrefixScope) if one.name in scope_fields]
         self._slots: dict[tuple[int, int], Content] = {}
+        self._planned: dict[tuple[int, int], tuple[str, Content]] = {}
+        """Slots with room that was granted to a request for a step that is not launched."""
+        self._given_up: dict[tuple[int, int], Content] = {}
+
+    def plan(
+        self, name: str, table: Sequence[int], sequence: Sequence[int], positions: range, scope: PrefixScope
+    ) -> None:
+        """Take note that the request `name` may launch a step over `positions`."""
+        for position in positions:
+            slot = self._slot(table, position)
+            self._planned[slot] = name, Content(tuple(sequence[: position + 1]), scope)
+            self._given_up.pop(slot, None)
+
+    def give_up(self, name: str) -> None:
+        """Take note that the request `name` launches nothing more."""
+        for slot in [slot for slot, (planner, _) in self._planned.items() if planner == name]:
+            self._given_up[slot] = self._planned.pop(slot)[1]
+
+    def awaits(self, name: str, table: Sequence[int], count: int) -> bool:
+        """Whether some of the first `count` positions of `table` are planned by another request than `name`."""
+        planned = [self._planned.get(self._slot(table, position)) for position in range(count)]
+        return any(plan is not None and plan[0] != name for plan in planned)
+
+    def is_given_up(self, prefix: Tokens, scope: PrefixScope) -> bool:
+        """Whether a plan to compute `prefix` in `scope` was given up, and its slot has not been written since."""
+        return Content(prefix, scope) in self._given_up.values()
 
     def write(
         self, step: int, table: Sequence[int], sequence: Sequence[int], positions: range, scope: PrefixScope
     ) -> None:
         """Take note that `step` computes `positions` of `sequence` into the pages of `table`."""
         for position in positions:
-            self._slots[self._slot(table, position)] = Content(tuple(sequence[: position + 1]), scope, step)
+            slot = self._slot(table, position)
+            self._slots[slot] = Content(tuple(sequence[: position + 1]), scope, step)
+            self._planned.pop(slot, None)
+            self._given_up.pop(slot, None)
 
     def settle(self, step: int) -> None:
         """Take note that `step` has ended; what later steps have overwritten stays theirs."""
@@ -75,16 +106,20 @@ class Oracle:
     ) -> Misread | None:
         """Return where the first `count` positions of `table` do not hold `sequence` in `scope`; None where they do.
 
-        `launched`: content of a step in flight counts as there. `table` has pages for `count` positions.
+        `launched`: content of a step in flight, or of one that is planned, counts as there. `table` has pages for
+        `count` positions.
         """
         for position in range(count):
-            page, place = self._slot(table, position)
-            content = self._slots.get((page, place))
-            if content is None:
-                return Misread(position, page, Fault.EMPTY)
-            if content.prefix != tuple(sequence[: position + 1]):
-                return Misread(position, page, Fault.OTHER_TOKENS)
-            differs = self.differing(content.scope, scope)
+            slot = page, _ = self._slot(table, position)
+            content, prefix = self._slots.get(slot), tuple(sequence[: position + 1])
+            if launched and slot in self._planned:
+                content = self._planned[slot][1]
+            holds = content is not None and content.prefix == prefix
+            differs = self.differing(content.scope, scope) if content is not None else []
+            if (not holds or differs) and self._was_given_up(slot, prefix, scope):
+                return Misread(position, page, Fault.GIVEN_UP)
+            if content is None or not holds:
+                return Misread(position, page, Fault.EMPTY if content is None else Fault.OTHER_TOKENS)
             if differs:
                 return Misread(position, page, Fault.OTHER_SCOPE, differs[0])
             if content.step is not None and not launched:
@@ -102,6 +137,10 @@ class Oracle:
             if content.prefix == prefix:
                 found[content.scope] = found.get(content.scope, False) or content.step is None
         return found
+
+    def _was_given_up(self, slot: tuple[int, int], prefix: Tokens, scope: PrefixScope) -> bool:
+        plan = self._given_up.get(slot)
+        return plan is not None and plan.prefix == prefix and not self.differing(plan.scope, scope)
 
     def _slot(self, table: Sequence[int], position: int) -> tuple[int, int]:
         return table[position // self._page_length], position % self._page_length

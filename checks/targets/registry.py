@@ -14,6 +14,8 @@ TARGETS: Mapping[str, str] = {
     "pages": "kvescrow.checks.targets.pools:pool_subject",
     "composed": "kvescrow.checks.targets.composed:composed_subject",
     "transformers": "kvescrow.checks.targets.transformers_manager:transformers_subject",
+    "vllm": "kvescrow.checks.targets.vllm_manager:vllm_subject",
+    "vllm-at-return": "kvescrow.checks.targets.vllm_manager:vllm_at_return_subject",
 }
 """Name -> `module:factory`, where the factory takes nothing and returns a `Subject`."""
 

@@ -177,6 +177,28 @@ class PublishesAtSchedule(Toy):
         self.publish(entry, entry.computed + tokens)
 
 
+class PublishesAtReserve(Toy):
+    """What is planned matches at once, and still matches when the plan is given up."""
+
+    def reserve(self, request: str, tokens: int) -> Granted | Denied:
+        reply = super().reserve(request, tokens)
+        entry = self.requests[request]
+        if isinstance(reply, Granted):
+            self.publish(entry, entry.computed + tokens)
+        return reply
+
+
+class WithdrawsWhatItPlanned(PublishesAtReserve):
+    """The same, but right: a plan that is given up takes its pages out of the index."""
+
+    def release(self, request: str) -> None:
+        entry = self.requests.get(request)
+        if entry is not None and not entry.flying:
+            planned = set(entry.pages[entry.computed // self.width :])
+            self.index = {key: page for key, page in self.index.items() if page not in planned}
+        super().release(request)
+
+
 class ForgetsTheTenant(Toy):
     def key(self, scope: PrefixScope, prefix: tuple[int, ...]) -> Key:
         return evolve(scope, tenant=""), prefix
@@ -285,12 +307,19 @@ class Planted:
     name: str
     manager: Callable[[ManagerSetup], Toy]
     law: str
+    declared: Capabilities = STRICT
 
 
 PLANTED = (
     Planted("pages leak on a duplicate id", LeaksOnDuplicate, "duplicate"),
     Planted("pages are freed twice", FreesTwice, "once"),
     Planted("publish at schedule", PublishesAtSchedule, "computed"),
+    Planted(
+        "a plan that is given up stays published",
+        PublishesAtReserve,
+        "withdrawn",
+        Capabilities(publish=Publish.AT_SCHEDULE),
+    ),
     Planted("hit across tenants", ForgetsTheTenant, "scope.tenant"),
     Planted("hit across salts", ForgetsTheSalt, "scope.salt"),
     Planted("digest trusted under collision", TrustsAWeakDigest, "content"),
@@ -327,7 +356,7 @@ def test_a_correct_manager_passes_and_every_law_was_put_to_the_test() -> None:
 
 @pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: str(planted.name))
 def test_a_planted_fault_is_caught_by_the_law_that_names_it(planted: Planted) -> None:
-    result = run(subject_of(planted.manager))
+    result = run(subject_of(planted.manager, planted.declared))
     assert result.verdict == "failed"
     told, _, steps = result.failure.partition("Least steps:")
     assert told.startswith(f"Law broken: {BY_NAME[planted.law]}")
@@ -343,6 +372,7 @@ def test_a_failure_repeats_itself() -> None:
     ("manager", "declared", "law"),
     [
         (PublishesAtSchedule, Capabilities(publish=Publish.AT_SCHEDULE), "computed"),
+        (WithdrawsWhatItPlanned, Capabilities(publish=Publish.AT_SCHEDULE), "computed"),
         (FreesInFlight, Capabilities(release=Release.ORDERED), "in_flight"),
         (ForgetsTheTenant, Capabilities(scope_fields=frozenset({"adapter", "salt"})), "scope.tenant"),
         (LeaksOnDuplicate, Capabilities(duplicate_ids=False), "duplicate"),

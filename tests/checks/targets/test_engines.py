@@ -1,0 +1,40 @@
+"""Adapters of released engines break what is listed and nothing else. Without its engine a test is skipped by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kvescrow.checks.fuzz.profiles import PROFILES
+from kvescrow.checks.fuzz.run import fuzz
+from kvescrow.checks.targets.protocols import ManagerSetup
+from kvescrow.checks.targets.registry import subject_called
+from kvescrow.spec.vocabulary import UserError
+
+LISTED = {
+    "vllm": {"withdrawn"},
+    "vllm-at-return": set(),
+}
+MOST_LINES = 150
+
+
+def opened(name: str) -> None:
+    try:
+        subject_called(name).open(ManagerSetup(8, 4)).close()
+    except UserError as missing:
+        pytest.skip(f"not_run {name}: {missing}")
+
+
+@pytest.mark.parametrize("name", LISTED)
+def test_an_engine_breaks_what_is_listed_and_nothing_else(name: str) -> None:
+    opened(name)
+    result = fuzz(name, subject_called(name), PROFILES["pr"])
+    assert (result.verdict, result.failure) == ("passed", "")
+    assert {deviation.law for deviation in result.deviations} == LISTED[name]
+    assert all(deviation.exercised for deviation in result.deviations)
+
+
+@pytest.mark.parametrize("file", ["vllm_manager.py", "transformers_manager.py"])
+def test_an_adapter_is_short(repository: Path, file: str) -> None:
+    assert len((repository / "checks" / "targets" / file).read_text("utf-8").splitlines()) <= MOST_LINES
