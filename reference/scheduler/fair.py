@@ -99,7 +99,10 @@ class Observer(Protocol):
         """It has none any more."""
 
     def served(self, party: tuple[str, ...], amount: int) -> None:
-        """It was charged `amount` tokens; refunded, where negative."""
+        """It was charged `amount` tokens at dispatch."""
+
+    def adjusted(self, party: tuple[str, ...], amount: int) -> None:
+        """It was charged `amount` tokens for growth; refunded, where negative."""
 
 
 class NoObserver:
@@ -112,6 +115,9 @@ class NoObserver:
         """Ignore it."""
 
     def served(self, party: tuple[str, ...], amount: int) -> None:
+        """Ignore it."""
+
+    def adjusted(self, party: tuple[str, ...], amount: int) -> None:
         """Ignore it."""
 
 
@@ -292,13 +298,11 @@ class FairQueue:
                     self.leave(request.key)
         return admitted
 
-    def charge(self, tenant: str, amount: int) -> None:
-        """Charge what a tenant was granted outside of `dispatch`, such as growth."""
-        self._charge(*self._parties(tenant), amount)
-
-    def refund(self, tenant: str, amount: int) -> None:
-        """Give back what was charged to `tenant` at dispatch and not used (FAI-4)."""
-        self._charge(*self._parties(tenant), -amount)
+    def adjust(self, tenant: str, amount: int) -> None:
+        """Move the counters of `tenant` and its class: back by what was reserved and not used, on by growth (FAI-4)."""
+        for party in self._parties(tenant):
+            party.counter += amount * party.scale
+            self._observer.adjusted(party.name, amount)
 
     def _next(self, full: set[tuple[str, ...]]) -> tuple[_Class, _Tenant] | None:
         for group in sorted(self._level.active.values(), key=_counter):

@@ -3,14 +3,15 @@
 The resource is reserved tokens of one pool. For two tenants of a class, or two classes, with weights w_i and w_j, and
 over any interval in which both have a request that no limit of their own blocks:
 
-    without refunds     |R_i/w_i - R_j/w_j| <= E/w_i + E/w_j                       R: tokens reserved
+    reserved once       |R_i/w_i - R_j/w_j| <= E/w_i + E/w_j                       R: tokens reserved
     with refunds        |V_i/w_i - V_j/w_j| <= B_ij + B_ji                         V: reserved less refunded
                         B_ij = E/w_i + (P - 1)/w_j
+    with growth too     the same, with (P - 1)/w_i more in each B_ij
 
 E is the largest request, P the pool. The second is wider since what is in flight of one may be refunded after the
 other was served, and that is at most the pool less the one token that served it. Put for a class with share m of T
 tokens in the interval, the first is R >= m*T - E. An interval ends where one of the two ceases to wait or is blocked
-by its own limit. Both bounds are attained, and neither is passed, in every history of small instances.
+by its own limit. The first two bounds are attained, and never passed, in all histories of small instances.
 
 An amount and its normalised form are exact: tokens over weights are held as `Fraction`s.
 """
@@ -57,7 +58,8 @@ class FairnessWatch:
     """Widest gap of each pair so far."""
     service: dict[Party, int] = field(factory=dict)
     """Reserved less refunded, of each party."""
-    refunds: bool = False
+    refunded: bool = False
+    grown: bool = False
     _waiting: dict[Party, list[Party]] = field(factory=dict)
     """By level: the classes, or the tenants of a class."""
     _intervals: dict[tuple[Party, Party], _Interval] = field(factory=dict)
@@ -77,9 +79,8 @@ class FairnessWatch:
             del self._intervals[_pair(party, other)]
 
     def served(self, party: Party, amount: int) -> None:
-        """Move its intervals by `amount` tokens; a negative amount is a refund."""
+        """Move its intervals by `amount` tokens."""
         self.service[party] = self.service.get(party, 0) + amount
-        self.refunds = self.refunds or amount < 0
         others = self._waiting.get(party[:-1], [])
         if party not in others:
             return
@@ -91,14 +92,22 @@ class FairnessWatch:
                 if gap > self.gaps.get(pair, 0):
                     self.gaps[pair] = gap
 
+    def adjusted(self, party: Party, amount: int) -> None:
+        """Move its intervals by a refund or a growth."""
+        self.refunded = self.refunded or amount < 0
+        self.grown = self.grown or amount > 0
+        self.served(party, amount)
+
     def weight(self, party: Party) -> int:
         """Return the weight of `party`."""
         return self.weights.get(party, 1)
 
     def bound(self, pair: tuple[Party, Party], largest: int, pool: int) -> Fraction:
-        """Return the bound of `pair`: the one with refunds once there was any."""
+        """Return the bound of `pair`: a wider one once there was a refund or a growth."""
         one, other = self.weight(pair[0]), self.weight(pair[1])
-        return refunded_bound(one, other, largest, pool) if self.refunds else reserved_bound(one, other, largest)
+        if self.grown:
+            return grown_bound(one, other, largest, pool)
+        return refunded_bound(one, other, largest, pool) if self.refunded else reserved_bound(one, other, largest)
 
     def worst(self, largest: int, pool: int) -> FairnessGap | None:
         """Return the gap nearest to its bound; None where no two ever waited together and one was served."""
@@ -125,6 +134,11 @@ def reserved_bound(weight: int, other: int, largest: int) -> Fraction:
 def refunded_bound(weight: int, other: int, largest: int, pool: int) -> Fraction:
     """Return B_ij + B_ji, the most by which normalised service differs where it is refunded at the end."""
     return reserved_bound(weight, other, largest) + reserved_bound(weight, other, pool - 1)
+
+
+def grown_bound(weight: int, other: int, largest: int, pool: int) -> Fraction:
+    """Return the bound where what is in flight may also grow, up to the pool, after the last dispatch."""
+    return refunded_bound(weight, other, largest, pool) + reserved_bound(weight, other, pool - 1)
 
 
 def shortfall(gap: Fraction, weight: int, other: int) -> Fraction:

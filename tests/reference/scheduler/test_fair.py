@@ -200,7 +200,7 @@ def test_a_refund_moves_the_counter_to_what_was_used() -> None:
         queue.join(waiting("y", f"y{number}", 20))
     for _ in range(55):
         for request in queue.dispatch(0, pool.ask):
-            queue.refund(request.key.tenant, request.amount - used[request.key.tenant])
+            queue.adjust(request.key.tenant, used[request.key.tenant] - request.amount)
             got[request.key.tenant] += used[request.key.tenant]
         pool.held.clear()
     assert got == {"x": 100, "y": 100}
@@ -282,7 +282,7 @@ def test_bounds_hold_under_any_history(plan: list[tuple[object, ...]], refunds: 
             case ("finish", int(which), int(unused)) if pool.held:
                 ended = pool.held.pop(which % len(pool.held))
                 if refunds:
-                    queue.refund(ended.key.tenant, min(unused, ended.amount))
+                    queue.adjust(ended.key.tenant, -min(unused, ended.amount))
             case ("cancel", int(which)) if len(queue):
                 queue.leave([*queue.waiting()][which % len(queue)].key)
             case ("pass", int(time)):
@@ -348,7 +348,7 @@ class Small:
     def finish(self, which: int, unused: int) -> None:
         ended = self.pool.held.pop(which)
         if unused:
-            self.queue.refund(ended.key.tenant, unused)
+            self.queue.adjust(ended.key.tenant, -unused)
         self.settled = False
 
 
