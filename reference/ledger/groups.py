@@ -14,8 +14,8 @@ from typing import TypeVar
 
 from attrs import define, field
 
+from kvescrow.reference.ledger.encoding import check_storable
 from kvescrow.reference.ledger.port import JournalEntry, LedgerReply, Recorder
-from kvescrow.reference.ledger.rows import check_storable
 from kvescrow.spec.vocabulary import Key, LedgerEvent, LedgerSnapshot, Reason, UserError
 
 T = TypeVar("T")

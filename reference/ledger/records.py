@@ -1,6 +1,7 @@
 """What a ledger keeps: reservations, the accounts of tenants and pool, and the postings that change accounts."""
 
 from collections.abc import Callable
+from typing import Any
 
 from attrs import define, frozen
 
@@ -14,7 +15,7 @@ from kvescrow.spec.vocabulary import (
 )
 
 
-@frozen
+@frozen(slots=False)
 class Reservation:
     """One reservation. Times are absolute microseconds, amounts in the pool's unit."""
 
@@ -69,6 +70,17 @@ class Reservation:
                 return self.lease
             case _:
                 return self.retained if self.is_terminal else None
+
+
+def changed(record: Reservation, **values: Any) -> Reservation:
+    """Return `record` with other `values` of the fields they name.
+
+    Every change of a reservation makes a new record, so this copies the dictionary that its fields lie in:
+    `attrs.evolve` reads and sets them one by one, which took four times as long.
+    """
+    twin = object.__new__(Reservation)
+    twin.__dict__.update(record.__dict__, **values)
+    return twin
 
 
 @define

@@ -1,7 +1,5 @@
 """Admission: a new request (ADM, IDN) and the promotion of one that waits (QUE)."""
 
-from attrs import evolve
-
 from kvescrow.reference.ledger.decisions.settlement import expire
 from kvescrow.reference.ledger.records import (
     RECORDED,
@@ -11,6 +9,7 @@ from kvescrow.reference.ledger.records import (
     Reservation,
     Situation,
     TenantAccount,
+    changed,
     refused,
 )
 from kvescrow.spec.vocabulary import Decision, Promote, Reason, ReservationState, Reserve
@@ -111,5 +110,5 @@ def promote(event: Promote, record: Reservation, situation: Situation) -> Outcom
     shortage = _shortage(record.bound, situation)
     if shortage is not Reason.NONE:
         return refused(shortage)
-    admitted = evolve(record, state=ReservationState.RESERVED, lease=pool.clock + event.lease)
+    admitted = changed(record, state=ReservationState.RESERVED, lease=pool.clock + event.lease)
     return Outcome(Decision.ADMITTED, Reason.NONE, admitted, Posting(charged=record.bound, queued=-1))

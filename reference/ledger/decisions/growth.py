@@ -1,15 +1,6 @@
 """Running work that asks for more, or says what it has used (GRO)."""
 
-from attrs import evolve
-
-from kvescrow.reference.ledger.records import (
-    RECORDED,
-    Outcome,
-    Posting,
-    Reservation,
-    Situation,
-    refused,
-)
+from kvescrow.reference.ledger.records import RECORDED, Outcome, Posting, Reservation, Situation, changed, refused
 from kvescrow.spec.vocabulary import Decision, Extend, Reason, ReportUsage, ReservationState
 
 S = ReservationState
@@ -54,7 +45,7 @@ def extend(event: Extend, record: Reservation, situation: Situation) -> Outcome:
         return refused(Reason.TENANT_CAPACITY)
     if not pool.has_room(growth):
         return refused(Reason.POOL_CAPACITY)
-    return Outcome(Decision.EXTENDED, Reason.NONE, evolve(record, bound=event.bound), Posting(charged=growth))
+    return Outcome(Decision.EXTENDED, Reason.NONE, changed(record, bound=event.bound), Posting(charged=growth))
 
 
 def report_usage(event: ReportUsage, record: Reservation) -> Outcome:
@@ -65,6 +56,6 @@ def report_usage(event: ReportUsage, record: Reservation) -> Outcome:
     if event.used <= record.used:
         return RECORDED
     if event.used <= record.bound:
-        return Outcome(Decision.NOTED, Reason.NONE, evolve(record, used=event.used))
+        return Outcome(Decision.NOTED, Reason.NONE, changed(record, used=event.used))
     overrun = max(record.overrun, event.used - record.bound)
-    return Outcome(Decision.NOTED, Reason.OVERRUN, evolve(record, used=event.used, overrun=overrun))
+    return Outcome(Decision.NOTED, Reason.OVERRUN, changed(record, used=event.used, overrun=overrun))

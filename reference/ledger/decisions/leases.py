@@ -1,9 +1,7 @@
 """Leases and time limits: renewal, and what the passing of time comes to (LEA, QUE)."""
 
-from attrs import evolve
-
 from kvescrow.reference.ledger.decisions.settlement import expire
-from kvescrow.reference.ledger.records import Outcome, PoolAccount, Reservation, refused
+from kvescrow.reference.ledger.records import Outcome, PoolAccount, Reservation, changed, refused
 from kvescrow.spec.vocabulary import Decision, Reason, Renew, ReservationState
 
 S = ReservationState
@@ -24,7 +22,7 @@ def renew(event: Renew, record: Reservation, pool: PoolAccount) -> Outcome:
         return expire(record, Reason.LEASE_EXPIRED, pool)
     lease = max(record.lease, pool.clock + event.lease)
     if record.state is S.RESERVED:
-        return Outcome(Decision.RENEWED, Reason.NONE, evolve(record, lease=lease))
+        return Outcome(Decision.RENEWED, Reason.NONE, changed(record, lease=lease))
     if event.owner != record.owner:
         return refused(Reason.NOT_OWNER)
     if event.generation != record.generation:
@@ -35,7 +33,7 @@ def renew(event: Renew, record: Reservation, pool: PoolAccount) -> Outcome:
         case S.PREEMPTING:
             return Outcome(Decision.STOP, Reason.PREEMPT_ACCEPTED)
         case _:
-            return Outcome(Decision.RENEWED, Reason.NONE, evolve(record, state=S.RUNNING, lease=lease))
+            return Outcome(Decision.RENEWED, Reason.NONE, changed(record, state=S.RUNNING, lease=lease))
 
 
 def sweep(record: Reservation, pool: PoolAccount) -> Outcome:
@@ -48,6 +46,6 @@ def sweep(record: Reservation, pool: PoolAccount) -> Outcome:
         case S.RESERVED if record.lease_ran_out(pool.clock):
             return expire(record, Reason.LEASE_EXPIRED, pool)
         case S.RUNNING if record.lease_ran_out(pool.clock):
-            return Outcome(Decision.SUSPECTED, Reason.NONE, evolve(record, state=S.ORPHANED))
+            return Outcome(Decision.SUSPECTED, Reason.NONE, changed(record, state=S.ORPHANED))
         case _:
             return _NOTHING_DUE

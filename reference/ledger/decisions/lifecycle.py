@@ -1,9 +1,7 @@
 """The life of admitted work: start, the requests to stop it, the proofs that it stopped, and forgetting (LIF, REC)."""
 
-from attrs import evolve
-
 from kvescrow.reference.ledger.decisions.settlement import expire, requeue, settle, withdraw
-from kvescrow.reference.ledger.records import RECORDED, Outcome, PoolAccount, Reservation, refused
+from kvescrow.reference.ledger.records import RECORDED, Outcome, PoolAccount, Reservation, changed, refused
 from kvescrow.spec.vocabulary import (
     OWNED_STATES,
     Cancel,
@@ -28,7 +26,7 @@ def start(event: Start, record: Reservation, pool: PoolAccount) -> Outcome:
         case S.RESERVED if record.lease_ran_out(pool.clock):
             return expire(record, Reason.LEASE_EXPIRED, pool)
         case S.RESERVED:
-            running = evolve(
+            running = changed(
                 record,
                 state=S.RUNNING,
                 owner=event.owner,
@@ -58,7 +56,7 @@ def cancel(event: Cancel, record: Reservation, pool: PoolAccount) -> Outcome:
         case S.QUEUED | S.RESERVED:
             return withdraw(record, pool)
         case S.RUNNING | S.PREEMPTING | S.ORPHANED:
-            return Outcome(Decision.ACCEPTED, Reason.NONE, evolve(record, state=S.CANCELLING))
+            return Outcome(Decision.ACCEPTED, Reason.NONE, changed(record, state=S.CANCELLING))
         case _:
             return RECORDED
 
@@ -73,7 +71,7 @@ def preempt(event: Preempt, record: Reservation) -> Outcome:
         return refused(Reason.STALE_GENERATION)
     match record.state:
         case S.RUNNING:
-            return Outcome(Decision.ACCEPTED, Reason.NONE, evolve(record, state=S.PREEMPTING))
+            return Outcome(Decision.ACCEPTED, Reason.NONE, changed(record, state=S.PREEMPTING))
         case S.PREEMPTING:
             return RECORDED
         case S.CANCELLING:

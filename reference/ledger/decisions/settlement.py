@@ -1,8 +1,6 @@
 """How a reservation leaves the books: what it held goes back once, and what it used is billed (LIF-4, GRO-4)."""
 
-from attrs import evolve
-
-from kvescrow.reference.ledger.records import Outcome, PoolAccount, Posting, Reservation
+from kvescrow.reference.ledger.records import Outcome, PoolAccount, Posting, Reservation, changed
 from kvescrow.spec.vocabulary import Decision, Reason, ReservationState
 
 
@@ -19,7 +17,7 @@ def withdraw(record: Reservation, pool: PoolAccount) -> Outcome:
 def _end_unstarted(
     record: Reservation, state: ReservationState, decision: Decision, reason: Reason, pool: PoolAccount
 ) -> Outcome:
-    ended = evolve(record, state=state, retained=pool.clock + pool.retention)
+    ended = changed(record, state=state, retained=pool.clock + pool.retention)
     left_queue = record.state is ReservationState.QUEUED
     return Outcome(decision, reason, ended, Posting(charged=-record.charged, queued=-1 if left_queue else 0))
 
@@ -29,7 +27,7 @@ def settle(
 ) -> Outcome:
     """End work whose stop is confirmed: release the whole bound, bill `used` up to it, record what is above."""
     overrun = max(0, used - record.bound)
-    ended = evolve(
+    ended = changed(
         record,
         state=state,
         used=used,
@@ -44,7 +42,7 @@ def requeue(record: Reservation, used: int, reason: Reason = Reason.NONE) -> Out
 
     Owner and generation stay on record, so that a second receipt of the same stop is recognised (REC-3).
     """
-    waiting = evolve(
+    waiting = changed(
         record,
         state=ReservationState.QUEUED,
         used=0,

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from kvescrow.reference.ledger import rows
 from kvescrow.reference.ledger.books import Books, account_of
+from kvescrow.reference.ledger.encoding import event_text, reply_text
 from kvescrow.reference.ledger.port import JournalEntry, LedgerConfig, StorageError, key_of
 from kvescrow.reference.ledger.postgres.schema import MIGRATIONS, VERSION
 from kvescrow.reference.ledger.postgres.session import Row, Session
@@ -22,6 +23,7 @@ from kvescrow.reference.ledger.postgres.statements import (
 from kvescrow.reference.ledger.records import PoolAccount, Reservation
 from kvescrow.reference.ledger.recovery import Mark, Witness, went_back
 from kvescrow.reference.ledger.shared import Store
+from kvescrow.reference.ledger.touched import touched_by
 from kvescrow.reference.receipts import Keyring
 from kvescrow.spec.vocabulary import TERMINAL_STATES, Forget, Key, LedgerEvent, Sweep
 
@@ -200,16 +202,14 @@ class Database(Session, Store):
 
     def save(self, changes: Sequence[JournalEntry], books: Books) -> bool:
         """Write `changes` and what of `books` they touched, and commit."""
-        keys = {key: None for entry in changes if (key := key_of(entry.event)) is not None}
-        kept = [books.records[key] for key in keys if key in books.records]
-        names = {key.tenant for key in keys}
+        touched = touched_by(changes, books)
         pool = books.pool
         values = {
             "writer": self._writer,
-            "changes": _json(("seq", "now", "event", "reply"), map(rows.entry_row, changes)),
-            "kept": _json(RESERVATION_COLUMNS, (self._row(record, books) for record in kept)),
-            "gone": json.dumps([{"tenant": k.tenant, "request": k.request} for k in keys if k not in books.records]),
-            "accounts": _json(rows.TENANT_COLUMNS, (rows.tenant_row(name, books.tenants[name]) for name in names)),
+            "changes": f"[{','.join(map(_change_text, changes))}]",
+            "kept": _json(RESERVATION_COLUMNS, (self._row(each, books) for each in (*touched.new, *touched.changed))),
+            "gone": _json(("tenant", "request"), ((key.tenant, key.request) for key in touched.gone)),
+            "accounts": _json(rows.TENANT_COLUMNS, (rows.tenant_row(n, books.tenants[n]) for n in touched.tenants)),
             "capacity": pool.limit,
             "active": pool.active,
             "clock": pool.clock,
@@ -347,5 +347,11 @@ class Database(Session, Store):
 _TERMINAL = frozenset(state.value for state in TERMINAL_STATES)
 
 
-def _json(columns: Sequence[str], lines: "Iterator[Row] | map[Row]") -> str:
+def _json(columns: Sequence[str], lines: Iterator[Row]) -> str:
     return json.dumps([dict(zip(columns, line, strict=True)) for line in lines])
+
+
+def _change_text(entry: JournalEntry) -> str:
+    """Return one change as a JSON object; the server keeps the objects in it as the texts that they are here."""
+    event, reply = event_text(entry.event), reply_text(entry.reply)
+    return f'{{"seq":{entry.seq},"now":{entry.now},"event":{event},"reply":{reply}}}'

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import psycopg
 
+from kvescrow.reference.ledger.encoding import check_no_zeros
 from kvescrow.reference.ledger.port import Clock, LedgerConfig, Recorder, StorageError, StoreClock
 from kvescrow.reference.ledger.postgres.database import Database
 from kvescrow.reference.ledger.postgres.statements import quoted
 from kvescrow.reference.ledger.recovery import Witness
-from kvescrow.reference.ledger.rows import check_no_zeros
 from kvescrow.reference.ledger.shared import SharedLedger
 from kvescrow.reference.receipts import Keyring
 from kvescrow.spec.vocabulary import LedgerEvent

@@ -12,10 +12,12 @@ from valkey.retry import Retry
 
 from kvescrow.reference.ledger import rows
 from kvescrow.reference.ledger.books import Books, account_of
+from kvescrow.reference.ledger.encoding import event_text, key_text, quote, reply_text
 from kvescrow.reference.ledger.port import JournalEntry, LedgerConfig, StorageError, StorageFull, key_of
 from kvescrow.reference.ledger.records import PoolAccount, Reservation, TenantAccount
 from kvescrow.reference.ledger.recovery import Mark, Witness, went_back
 from kvescrow.reference.ledger.shared import ConnectionLost, Store
+from kvescrow.reference.ledger.touched import touched_by
 from kvescrow.reference.ledger.valkey import scripts
 from kvescrow.reference.receipts import Keyring
 from kvescrow.spec.vocabulary import Forget, Key, LedgerEvent, Sweep, UserError
@@ -159,7 +161,7 @@ class KeyStore(Store):
 
     def load(self, events: Sequence[LedgerEvent], defeats: int) -> tuple[Books, int]:
         """Return books with all that `events` may look at, as of one version, and the server's clock."""
-        keys = {_text(key): None for event in events if (key := key_of(event)) is not None}
+        keys = {key_text(key): None for event in events if (key := key_of(event)) is not None}
         names = sorted({key.tenant for event in events if (key := key_of(event)) is not None})
         turn = self._writer if defeats >= PATIENT_DEFEATS else ""
         while True:
@@ -188,14 +190,14 @@ class KeyStore(Store):
 
     def save(self, changes: Sequence[JournalEntry], books: Books) -> bool:
         """Keep `changes` and what of `books` they touched, unless anything has changed since `load`."""
-        keys = {key: None for entry in changes if (key := key_of(entry.event)) is not None}
+        touched = touched_by(changes, books)
         pool = books.pool
         lists: list[list[object]] = [
             [part for name, value in _pool_fields(pool) for part in (name, value)],
-            [part for name in {key.tenant for key in keys} for part in (name, _tenant_text(name, books.tenants[name]))],
+            [part for name in touched.tenants for part in (name, _tenant_text(name, books.tenants[name]))],
             [part for entry in changes for part in (entry.seq, _change_text(entry))],
-            [part for key in keys if key in books.records for part in _record_parts(books.records[key], books)],
-            [part for key in keys if key not in books.records for part in (_text(key), key.tenant)],
+            [part for record in (*touched.new, *touched.changed) for part in _record_parts(record, books)],
+            [part for key in touched.gone for part in (key_text(key), key.tenant)],
         ]
         arguments: list[object] = [self._version, self._writer]
         for each in lists:
@@ -370,10 +372,6 @@ def _recovered(pool: Found) -> Mapping[str, object]:
     }
 
 
-def _text(key: Key) -> str:
-    return json.dumps([key.tenant, key.request], separators=(",", ":"))
-
-
 def _key(text: str) -> Key:
     return Key(*json.loads(text))
 
@@ -404,7 +402,7 @@ def _tenant_text(name: str, account: TenantAccount) -> str:
 
 
 def _change_text(entry: JournalEntry) -> str:
-    return json.dumps(rows.entry_row(entry)[1:], separators=(",", ":"))
+    return f"[{entry.now},{quote(event_text(entry.event))},{quote(reply_text(entry.reply))}]"
 
 
 def _record_parts(record: Reservation, books: Books) -> tuple[object, ...]:
@@ -412,7 +410,7 @@ def _record_parts(record: Reservation, books: Books) -> tuple[object, ...]:
     place = books.queue.place(record.key)
     due = record.due()
     return (
-        _text(record.key),
+        key_text(record.key),
         record.key.tenant,
         json.dumps(rows.reservation_row(record, place), separators=(",", ":")),
         place or "",
