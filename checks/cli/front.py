@@ -21,6 +21,7 @@ _VERBS = {
     "render": ("kvescrow.checks.cli.render", "Write or check the generated documents."),
     "mutate": ("kvescrow.checks.cli.mutate", "Change every row in every small way; see which check notices."),
     "trace": ("kvescrow.checks.cli.trace", "Lead from each requirement to what keeps it."),
+    "coverage": ("kvescrow.checks.cli.coverage", "Ask each check which rows and false guards it sees."),
     "report": ("kvescrow.checks.cli.report", "Write a static site for reviewers, from files alone."),
     "bench": ("kvescrow.checks.cli.bench", "Measure against a peer in one run."),
 }

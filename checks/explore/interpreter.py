@@ -13,7 +13,7 @@ from kvescrow.checks.explore.memory import Watcher, peak_bytes
 from kvescrow.checks.explore.result import Breach, Exploration, Firing
 from kvescrow.spec.language.compiler import function_of
 from kvescrow.spec.language.expressions import Expression
-from kvescrow.spec.language.interpreter import Value, View, evaluate, fire
+from kvescrow.spec.language.interpreter import Record, Value, View, evaluate, fire
 
 State = tuple[Value, ...]
 Records = Mapping[str, Mapping[str, Value]]
@@ -46,12 +46,19 @@ class Oracle:
             kept[place.name][name] = value
         return {place.name: _whole(place, kept[place.name]) for place in self.instance.places}
 
+    def before(self, records: Records, move: Move) -> tuple[dict[str, dict[str, Value]], Record] | None:
+        """Return the view and the parameters of `move`; None where it does not exist."""
+        view = _view(move.binds, move.given, records)
+        if not evaluate(move.where, view):
+            return None
+        return view, {name: _value(known, view) for name, known in move.parameters.items()}
+
     def step(self, records: Records, move: Move) -> tuple[str, State | None, str]:
         """Return (row, next state, broken law) of `move`: no row where it does not exist, no state where it is cut."""
-        before = _view(move.binds, move.given, records)
-        if not evaluate(move.where, before):
+        seen = self.before(records, move)
+        if seen is None:
             return "", None, ""
-        parameters = {name: _value(known, before) for name, known in move.parameters.items()}
+        before, parameters = seen
         fired = fire(move.table, before, move.event, parameters)
         written = {name: dict(record) for name, record in records.items()}
         for (entity, name), value in fired.changes.items():

@@ -5,6 +5,7 @@ Levels give the least depth of everything, so a counterexample is a shortest one
 
 import time
 from collections.abc import Iterator
+from itertools import islice
 
 import numpy as np
 
@@ -109,8 +110,7 @@ def search(instance: Instance, watcher: Watcher, *, symmetric: bool = False) -> 
     found: tuple[int, Break] | None = None
     while len(frontier) and found is None:
         fresh: list[States] = []
-        for start in range(0, len(frontier), CHUNK):
-            states = frontier[start : start + CHUNK]
+        for states in _chunks(frontier):
             weights = engine.symmetry.weights(states) if engine.symmetry else None
             full += len(states) if weights is None else int(weights.sum())
             following, broken = engine.expand(states, weights)
@@ -149,6 +149,21 @@ def search(instance: Instance, watcher: Watcher, *, symmetric: bool = False) -> 
     )
 
 
+def levels(engine: Engine) -> Iterator[States]:
+    """Yield the states that are 0, 1, 2... steps away from the first one, each level sorted."""
+    visited = Visited(engine.packing.bits)
+    level = np.array([engine.first], np.int64)
+    while len(level):
+        yield level
+        visited.add(level)
+        fresh = [visited.new(_distinct(engine, engine.expand(part)[0])) for part in _chunks(level)]
+        level = _merged(fresh)
+
+
+def _chunks(level: States) -> Iterator[States]:
+    return (level[start : start + CHUNK] for start in range(0, len(level), CHUNK))
+
+
 def _distinct(engine: Engine, following: list[States]) -> States:
     if not following:
         return np.empty(0, np.int64)
@@ -182,16 +197,10 @@ def _merged(parts: list[States]) -> States:
 def _breach(instance: Instance, state: int, broken: Break, depth: int) -> Breach:
     """Search again with every level kept, and walk back from `state` to the first one."""
     engine = Engine(instance)
-    levels = [np.array([engine.first], np.int64)]
-    visited = Visited(engine.packing.bits)
-    visited.add(levels[0])
-    for _ in range(depth):
-        following, _ = engine.expand(levels[-1])
-        levels.append(visited.new(_distinct(engine, following)))
-        visited.add(levels[-1])
+    kept = list(islice(levels(engine), depth))
     path: list[Firing] = []
     place = state
-    for level in reversed(levels[:-1]):
+    for level in reversed(kept):
         before = _predecessor(engine, level, place)
         path.append(_firing(engine, before, place))
         place = before

@@ -10,6 +10,7 @@ from kvescrow.spec.tables.execution import EXECUTION, TICKET
 from kvescrow.spec.tables.execution import ticket as ticket_entity
 from kvescrow.spec.vocabulary import ExecutionState, TicketState, UserError
 from kvescrow.spec.world.executions import ExecutionWorld
+from kvescrow.spec.world.ledger import Watch
 from kvescrow.spec.world.outcome import Outcome, blank, violated
 
 _PARAMETERS = {
@@ -27,8 +28,8 @@ _NO_TICKET = blank(ticket_entity, state=TicketState.ABSENT)
 class ExecutionSide:
     """One worker's world, and counts of outstanding tickets beside it."""
 
-    def __init__(self) -> None:
-        self._world = ExecutionWorld()
+    def __init__(self, watch: Watch | None = None) -> None:
+        self._world = ExecutionWorld(watch)
         self._outstanding: dict[str, int] = {}
 
     def __len__(self) -> int:

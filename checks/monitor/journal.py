@@ -10,6 +10,7 @@ from kvescrow.checks.monitor.monitor import MOST_FINDINGS, WHOLE_CHECK_EVERY, Mo
 from kvescrow.checks.monitor.verdict import Verdict
 from kvescrow.spec.tables.registry import digest
 from kvescrow.spec.vocabulary import UserError
+from kvescrow.spec.world.ledger import Watch
 
 VERSION = 1
 """The format version that this reads."""
@@ -19,16 +20,20 @@ _HEADER, _END = "kvescrow_journal", "kvescrow_journal_end"
 
 
 def check_journal(
-    path: Path, *, whole_check_every: int = WHOLE_CHECK_EVERY, most_findings: int = MOST_FINDINGS
+    path: Path,
+    *,
+    whole_check_every: int = WHOLE_CHECK_EVERY,
+    most_findings: int = MOST_FINDINGS,
+    watch: Watch | None = None,
 ) -> Verdict:
-    """Return the verdict over the journal at `path` (VIS-3, TGT-3).
+    """Return the verdict over the journal at `path` (VIS-3, TGT-3). `watch` sees every view before a row fires.
 
     Raises `UserError`, which names file, line and remedy, for a journal that is empty, cut off, malformed, out of
     order, without events, or made under other tables: nothing was checked then.
     """
     try:
         with path.open("rb") as file:
-            return _Reader(path, file).verdict(whole_check_every, most_findings)
+            return _Reader(path, file).verdict(whole_check_every, most_findings, watch)
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}: name a journal that can be read") from error
 
@@ -39,11 +44,11 @@ class _Reader:
         self._file = file
         self._number = 0
 
-    def verdict(self, whole_check_every: int, most_findings: int) -> Verdict:
+    def verdict(self, whole_check_every: int, most_findings: int, watch: Watch | None) -> Verdict:
         entries = self._entries()
         try:
             config = self._config(next(entries, None))
-            monitor = Monitor(config, whole_check_every=whole_check_every, most_findings=most_findings)
+            monitor = Monitor(config, whole_check_every=whole_check_every, most_findings=most_findings, watch=watch)
             for entry in entries:
                 if _END in entry:
                     _check_end(entry, monitor)

@@ -12,7 +12,7 @@ from kvescrow.spec.tables.reservation import RESERVATION
 from kvescrow.spec.tables.reservation.view import other as other_entity
 from kvescrow.spec.tables.reservation.view import reservation as reservation_entity
 from kvescrow.spec.vocabulary import CHARGED_STATES, Decision, Key, ReservationState, UserError
-from kvescrow.spec.world.ledger import LedgerWorld, TenantTerms
+from kvescrow.spec.world.ledger import LedgerWorld, TenantTerms, Watch
 from kvescrow.spec.world.outcome import MutableRecord, blank, violated
 
 _OF_A_TENANT = frozenset({"set_tenant_limit", "set_budget"})
@@ -57,9 +57,9 @@ _NO_SHARE = _Share(0, 0, 0, 0)
 class LedgerSide:
     """One ledger's world, and running sums beside it, so that its counters are checked after every event."""
 
-    def __init__(self, config: LedgerConfig) -> None:
+    def __init__(self, config: LedgerConfig, watch: Watch | None = None) -> None:
         terms = {name: TenantTerms(*each) for name, each in config.tenants.items()}
-        self._world = _World(config.pool_limit, terms, config.retention)
+        self._world = _World(config.pool_limit, terms, config.retention, watch)
         self._order = Order()
         self._charged: dict[str, int] = dict.fromkeys(terms, 0)
         self._queued: dict[str, int] = dict.fromkeys(terms, 0)

@@ -9,6 +9,7 @@ from kvescrow.checks.monitor.lines import LEDGER_TABLES, PAGE_TABLES, Entry, con
 from kvescrow.checks.monitor.pages import PageSide
 from kvescrow.checks.monitor.verdict import Finding, Verdict
 from kvescrow.spec.vocabulary import Decision, Reason, UserError
+from kvescrow.spec.world.ledger import Watch
 
 WHOLE_CHECK_EVERY = 10_000
 """Events between two checks of every invariant on every record; the counters are checked after each change anyway."""
@@ -25,17 +26,23 @@ class Monitor:
     """
 
     def __init__(
-        self, config: Entry, *, whole_check_every: int = WHOLE_CHECK_EVERY, most_findings: int = MOST_FINDINGS
+        self,
+        config: Entry,
+        *,
+        whole_check_every: int = WHOLE_CHECK_EVERY,
+        most_findings: int = MOST_FINDINGS,
+        watch: Watch | None = None,
     ) -> None:
         """Start as a run starts under `config`, the header's: a ledger, a page pool, or both, with nothing in them.
 
         Every invariant is checked on every record after `whole_check_every` events, later where there are many
-        records, and at the end. Raises `UserError` where the configuration is malformed.
+        records, and at the end. `watch` sees every view before a row fires. Raises `UserError` where the configuration
+        is malformed.
         """
         ledger, pages = configs_of(config)
-        self._ledger = LedgerSide(ledger) if ledger else None
-        self._pages = PageSide(pages) if pages else None
-        self._executions = ExecutionSide()
+        self._ledger = LedgerSide(ledger, watch) if ledger else None
+        self._pages = PageSide(pages, watch) if pages else None
+        self._executions = ExecutionSide(watch)
         self._whole_check_every = whole_check_every
         self._most_findings = most_findings
         self._next_whole_check = whole_check_every

@@ -13,6 +13,7 @@ from kvescrow.spec.tables.page import PAGE
 from kvescrow.spec.tables.page import view as entities
 from kvescrow.spec.tables.promise import PROMISE
 from kvescrow.spec.vocabulary import Decision, HolderState, PageState, PrefixScope, UserError
+from kvescrow.spec.world.ledger import Watch
 from kvescrow.spec.world.outcome import MutableRecord, Outcome, blank, violated
 from kvescrow.spec.world.pages import PageWorld
 
@@ -71,9 +72,9 @@ class _Share(NamedTuple):
 class PageSide:
     """One page pool's world, and running counts beside it, so that its counters are checked whenever they may move."""
 
-    def __init__(self, config: PageConfig) -> None:
+    def __init__(self, config: PageConfig, watch: Watch | None = None) -> None:
         self._config = config
-        self._world = PageWorld(config.pages, config.scope_limit, place_after)
+        self._world = PageWorld(config.pages, config.scope_limit, place_after, watch)
         self._order = Order()
         self._counts = _Counts()
         self._recount()

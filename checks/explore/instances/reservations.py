@@ -328,6 +328,8 @@ def _refusable(number: int) -> Iterator[Move]:
     yield event(" of another digest", "reserve", **_request(digest=2))
     yield event(" of another deadline", "reserve", **_request(deadline=DEADLINE + 1))
     yield event(" too late", "reserve", TOO_LATE, **_request())
+    for name, value in (("least_service", -1), ("max_wait", -1), ("lease", 0)):
+        yield event(f" with {name} {value}", "reserve", **_request(**{name: value}))
     for clock, ahead, label in ((SOON, 0, ""), (SOON, 1, " behind others"), (LATE, 0, " after its wait")):
         yield event(label, "promote", clock, ahead, lease=1)
     patient: dict[tuple[str, str], Known] = {_AT: TOO_LATE, _AHEAD: 0, ("reservation", "expires"): TOO_LATE + 1}
