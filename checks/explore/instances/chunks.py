@@ -67,6 +67,10 @@ def _moves(binds: Mapping[str, str]) -> Iterator[Move]:
         )
     yield Move("weigh another chunk than the one at hand", CHUNK_CHOICE, "weigh", binds, _figures(2), given,
                where=search.at == 1)  # fmt: skip
+    malformed = {"smaller chunk": _figures(1), **{f"chunk above {n}": {**_figures(2), "below": n} for n in (-1, 2)}}
+    for what, figures in malformed.items():
+        yield Move(f"weigh a {what} where 2 is at hand", CHUNK_CHOICE, "weigh", binds, figures, given,
+                   where=search.at == 2)  # fmt: skip
     yield Move("decode", CHUNK_CHOICE, "decode", binds, {}, given)
 
 

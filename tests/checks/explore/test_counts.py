@@ -33,7 +33,7 @@ PINS = {
     "promises": Pin(193, 9843, 1272, 6),
     "executions": Pin(232, 3944, 552, 13),
     "scope_reuse": Pin(2, 40, 4, 1),
-    "chunk_choice": Pin(315, 14528, 11033, 10),
+    "chunk_choice": Pin(315, 14870, 11033, 10),
     "pages-limit": Pin(3398, 153824, 22733, 20, 2484),
     "pages-chains": Pin(21082, 1433042, 157150, 25, 20032),
     "pages-scopes": Pin(74952, 4598480, 588704, 24, 48544),
