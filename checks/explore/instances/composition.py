@@ -58,40 +58,40 @@ launched = ticket_entity.state == T.LAUNCHED
 stopped = execution_entity.state == E.STOPPED
 
 
-def composition() -> Instance:
-    """Two reservations with their executions, one ticket each, three pages, and a scope for each holder.
+def composition(pages: int = PAGES) -> Instance:
+    """Two reservations with their executions, one ticket each, a pool of pages, and a scope for each holder.
 
     Left out, beside what the lifecycles and the pools leave out: the accounts of ledger, tenants and scopes;
     preemption; steps that fail; and in which of the four ways a reservation ended. Every reservation asks for one unit,
     a holder promises at most two pages, and a prompt has one page.
     """
-    places = [place for number in range(SLOTS) for place in _slot(number)]
-    places += [_page(number) for number in range(PAGES)]
+    places = [place for number in range(SLOTS) for place in _slot(number, pages)]
+    places += [_page(number) for number in range(pages)]
     places += [
         Place("tenant", tenant, {}, {"limit": 9, "budget": 99, "queue_limit": 9}),
         Place("pool", pool, {}, {"limit": 9, "clock": SOON, "retention": 1, "next_life": 2, "next_generation": 2}),
         Place(
             "pages",
             page_pool,
-            {name: integers(0, PAGES) for name in ("free", "cached", "promised")},
-            {"total": PAGES},
-            initial={"free": PAGES},
+            {name: integers(0, pages) for name in ("free", "cached", "promised")},
+            {"total": pages},
+            initial={"free": pages},
         ),
         Place("root", parent, {}, {"matchable": True, "cached": False}),
         Place("no one", holder, {}, {"state": HolderState.ABSENT}),
         Place("no claim", claim, {}, {"holds": False}),
     ]
     return Instance(
-        name="composition",
+        name="composition" if pages == PAGES else f"composition-{pages}",
         places=tuple(places),
-        moves=tuple(move for number in range(SLOTS) for move in _moves(number)),
+        moves=tuple(move for number in range(SLOTS) for move in _moves(number, pages)),
         observed=tuple(_observations()),
-        claims=tuple(_claims()),
-        note=composition.__doc__ or "",
+        claims=tuple(_claims(pages)),
+        note=f"{pages} pages. {composition.__doc__}",
     )
 
 
-def _slot(number: int) -> Iterator[Place]:
+def _slot(number: int, pages: int) -> Iterator[Place]:
     begun = if_else(execution_entity.state == E.ABSENT, 0, GENERATION)
     numbered = if_else(ticket_entity.state == T.ABSENT, 0, 1)
     counted = integers(0, 2)
@@ -112,7 +112,7 @@ def _slot(number: int) -> Iterator[Place]:
     kept = {"state": members(HolderState), "promised": counted, "pages": counted, "shares": counted}
     yield Place(f"holder {number}", holder, kept, {"scope": number + 1}, cut=frozenset({"promised"}))
     yield Place(f"scope {number}", scope, {"live": BOTH}, {"identity": number + 1, "limit": 9}, initial={"live": True})
-    for of_page in range(PAGES):
+    for of_page in range(pages):
         yield Place(f"claim {number} on {of_page}", claim, {"holds": BOTH})
 
 
@@ -145,12 +145,12 @@ def _page(number: int) -> Place:
     return Place(f"page {number}", page, kept, {"spoiled": False}, initial={"state": PageState.FREE}, cut=cut)
 
 
-def _moves(number: int) -> Iterator[Move]:
+def _moves(number: int, pages: int) -> Iterator[Move]:
     yield from _ledger_moves(number)
-    yield from _worker_moves(number)
-    yield from _holder_moves(number)
-    for of_page in range(PAGES):
-        yield from _page_moves(number, of_page)
+    yield from _worker_moves(number, pages)
+    yield from _holder_moves(number, pages)
+    for of_page in range(pages):
+        yield from _page_moves(number, of_page, pages)
 
 
 def _ledger_moves(number: int) -> Iterator[Move]:
@@ -186,13 +186,13 @@ def _ledger_moves(number: int) -> Iterator[Move]:
     yield move("finish", "finish", SOON, receipt, both)
 
 
-def _worker_moves(number: int) -> Iterator[Move]:
+def _worker_moves(number: int, count: int) -> Iterator[Move]:
     names = {
         "reservation": f"reservation {number}",
         "execution": f"execution {number}",
         "ticket": f"ticket {number}",
     }
-    pages = {f"page {n}": f"page {n}" for n in range(PAGES)}
+    pages = {f"page {n}": f"page {n}" for n in range(count)}
     released = ~reservation.state.is_in(OWNED_STATES)
     yield Move(f"begin {number}", EXECUTION, "begin", names, {"generation": GENERATION}, where=running)
     yield Move(f"close {number}", EXECUTION, "close", names, where=stopping | running)
@@ -200,7 +200,7 @@ def _worker_moves(number: int) -> Iterator[Move]:
     yield Move(f"acknowledge {number}", EXECUTION, "acknowledge", names, where=released)
     launch: dict[str, Known] = {"generation": GENERATION, "number": 1}
     yield Move(f"launch {number}", TICKET, "launch", names, launch)
-    settled = all_of(*(_untouched(n, number) for n in range(PAGES)))
+    settled = all_of(*(_untouched(n, number) for n in range(count)))
     yield Move(f"settle ticket {number}", TICKET, "settle", {**names, **pages}, {"ok": True}, where=settled)
 
 
@@ -210,16 +210,16 @@ def _untouched(of_page: int, number: int) -> Expression:
     return (record.scope != number + 1) | (record.readers + record.writers == 0)
 
 
-def _holder_moves(number: int) -> Iterator[Move]:
+def _holder_moves(number: int, pages: int) -> Iterator[Move]:
     binds = {"holder": f"holder {number}", "pool": "pages", "execution": f"execution {number}"}
-    given: dict[tuple[str, str], Known] = {("pool", "usable"): PAGES}
+    given: dict[tuple[str, str], Known] = {("pool", "usable"): pages}
     for units in (1, 2):
         yield Move(f"admit {units} for {number}", PROMISE, "admit", binds, {"units": units}, given, open_)
     yield Move(f"close holder {number}", PROMISE, "close", binds, {}, given)
     yield Move(f"forget holder {number}", PROMISE, "forget", binds, {}, given)
 
 
-def _page_moves(number: int, of_page: int) -> Iterator[Move]:
+def _page_moves(number: int, of_page: int, pages: int) -> Iterator[Move]:
     binds = {
         "page": f"page {of_page}",
         "holder": f"holder {number}",
@@ -231,7 +231,7 @@ def _page_moves(number: int, of_page: int) -> Iterator[Move]:
     of = f"page {of_page} by {number}"
     working = {**binds, "execution": f"execution {number}"}
     stepping = {**binds, "ticket": f"ticket {number}"}
-    others = {f"page {n}": f"page {n}" for n in range(PAGES) if n != of_page}
+    others = {f"page {n}": f"page {n}" for n in range(pages) if n != of_page}
     mine = page.scope == number + 1
     taken = any_of(*(all_of(p.matchable, p.scope == number + 1) for p in (Entity(n, page.fields) for n in others)))
     occupied: dict[tuple[str, str], Known] = {("index", "occupied"): taken}
@@ -257,10 +257,10 @@ def _observations() -> Iterator[Observation]:
         yield Observation(EXECUTION, {"execution": f"execution {number}"})
 
 
-def _claims() -> Iterator[Claim]:
+def _claims(pages: int) -> Iterator[Claim]:
     released = ~reservation.state.is_in(OWNED_STATES)
     for number in range(SLOTS):
-        for of_page in range(PAGES):
+        for of_page in range(pages):
             binds = {
                 "reservation": f"reservation {number}",
                 "execution": f"execution {number}",
