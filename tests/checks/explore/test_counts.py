@@ -7,6 +7,7 @@ from attrs import evolve, frozen
 
 from kvescrow.checks.explore import GATE, INSTANCES, EngineName, EngineNotInstalled, coverage, explore, instance_called
 from kvescrow.checks.explore.bdd import installed
+from kvescrow.checks.explore.instances.composition import composition
 from kvescrow.checks.explore.instances.lifecycle import SIZES, Size, closed_form, lifecycle
 from kvescrow.spec.tables.registry import ALL_TABLES
 from kvescrow.spec.vocabulary import UserError
@@ -50,6 +51,19 @@ def test_the_gate_passes_fires_every_row_and_reaches_every_situation() -> None:
     }
     assert counted == PINS
     assert coverage(list(found.values()), ALL_TABLES).problems == ()
+
+
+@pytest.mark.parametrize(
+    ("pages", "pin"),
+    [
+        (1, Pin(97524, 3031308, 656748, 38, 4536)),
+        (2, Pin(750888, 26665224, 5679372, 43, 131616)),
+    ],
+)
+def test_the_composition_holds_and_its_counts_are_pinned(pages: int, pin: Pin) -> None:
+    found = explore(composition(pages))
+    assert found.breach is None
+    assert Pin(found.states, found.transitions, found.moves or 0, found.depth or 0, found.cut) == pin
 
 
 @pytest.mark.parametrize("name", SMALL)
