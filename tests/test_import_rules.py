@@ -26,6 +26,7 @@ GRANTS: dict[str, tuple[str, ...]] = {
     "kvescrow.reference.ledger.metrics": ("prometheus_client",),
     "kvescrow.reference.ledger.postgres": ("psycopg",),
     "kvescrow.reference.ledger.valkey": ("valkey",),
+    "kvescrow.reference.scheduler.calibration": ("numpy", "scipy"),
     "kvescrow.checks": (
         "kvescrow.checks",
         "kvescrow.spec",
