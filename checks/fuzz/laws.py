@@ -31,6 +31,12 @@ def _tells_apart(field: str) -> Law:
     )
 
 
+def texts_of(declared: Capabilities) -> list[str]:
+    """Return the fields that are texts, of those by which the target tells scopes apart."""
+    texts = [one.name for one in fields(PrefixScope) if one.type in (str, str | None)]
+    return [name for name in texts if name in declared.scope_fields]
+
+
 LAWS: tuple[Law, ...] = (
     Law("answers", "every call that a client may make is answered"),
     Law("conservation", "every page is free, cached or held, never two of these, and they add up (PAG-2)"),
@@ -56,6 +62,12 @@ LAWS: tuple[Law, ...] = (
     ),
     Law("withdrawn", "a plan that is given up publishes nothing: no page matches that no step computes (PAG-6)"),
     *(_tells_apart(one.name) for one in fields(PrefixScope)),
+    Law(
+        "scope.joined",
+        "no hit across scopes that are equal only when their fields are written one after the other (SCO-1)",
+        "scope_fields",
+        lambda declared: len(texts_of(declared)) > 1,
+    ),
     Law(
         "in_flight",
         "no page of a launched step is handed out before that step has ended (PAG-4)",

@@ -204,6 +204,8 @@ class ManagerJudge:
                 self.exercised.add("computed")
             if len(differs) == 1 and ended:
                 self.exercised.add(f"scope.{differs[0]}")
+            if len(differs) > 1 and ended and joined(scope, differs) == joined(request.scope, differs):
+                self.exercised.add("scope.joined")
         if len(request.prompt) > self.page_length:
             first = request.prompt[: self.page_length]
             if self.oracle.is_given_up(first, request.scope):
@@ -387,12 +389,17 @@ class ManagerJudge:
 
 def _law_of(found: Misread, hit: bool) -> str:
     if found.fault is Fault.OTHER_SCOPE:
-        return f"scope.{found.field}"
+        return f"scope.{found.fields[0]}" if len(found.fields) == 1 else "scope.joined"
     if found.fault is Fault.GIVEN_UP:
         return "withdrawn"
     if found.fault is Fault.NOT_COMPUTED or (found.fault is Fault.EMPTY and hit):
         return "computed"
     return "content"
+
+
+def joined(scope: PrefixScope, names: Sequence[str]) -> str:
+    """Return the texts in the fields `names`, one after the other, as a careless key has them."""
+    return "".join(str(getattr(scope, name) or "") for name in names)
 
 
 def _listed(pages: Any) -> str:

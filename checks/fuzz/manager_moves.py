@@ -11,6 +11,7 @@ from typing import Any
 from attrs import evolve, fields
 
 from kvescrow.checks.fuzz.differences import Disagreement
+from kvescrow.checks.fuzz.laws import texts_of
 from kvescrow.checks.fuzz.manager import ManagerJudge, Request
 from kvescrow.checks.targets.protocols import ManagerSetup
 from kvescrow.spec.vocabulary import PrefixScope
@@ -140,6 +141,21 @@ class Moves:
             scope = scopes[1 + turn % (len(scopes) - 1)] if request.scope == HOME else HOME
             self._judge.call("submit", name, request.prompt, scope)
 
+    def collide(self, who: int, turn: int) -> None:
+        """Submit a prompt in two scopes that are equal only when two of their texts are written one after the other."""
+        texts, name = texts_of(self._judge.declared), self._idle(who)
+        if name is None or len(texts) < 2 or not self._provokes("scope.joined"):
+            return
+        first = turn % (len(texts) - 1)
+        one, other = texts[first], texts[first + 1 + turn // 12 % (len(texts) - 1 - first)]
+        split = _with(HOME, {one: "a", other: "b"})
+        prompt = prompt_of(self._judge.page_length, 4)
+        known = any(request.scope == split for request in self._judge.live.values())
+        whole = _with(HOME, {one: "ab", other: getattr(PrefixScope(""), other)})
+        self._judge.call("submit", name, prompt, whole if known else split)
+        if not known:
+            self._start(self._judge.live[name], 0)
+
     def repeat(self, who: int, turn: int) -> None:
         """Submit a live request again."""
         live = list(self._judge.live.values())
@@ -202,7 +218,12 @@ class Moves:
     def _scopes(self) -> list[PrefixScope]:
         """Return one scope, then one for each field that the manager tells apart, other in that field alone."""
         varied = [one.name for one in fields(PrefixScope) if self._provokes(f"scope.{one.name}")]
-        return [HOME, *(evolve(HOME, **{name: _other(getattr(HOME, name))}) for name in varied)]
+        return [HOME, *(_with(HOME, {name: _other(getattr(HOME, name))}) for name in varied)]
+
+
+def _with(scope: PrefixScope, values: Mapping[str, Any]) -> PrefixScope:
+    """Return `scope` with other values in some fields."""
+    return evolve(scope, **values)
 
 
 def _other(value: Any) -> Any:
@@ -227,6 +248,7 @@ MOVES: Mapping[str, Callable[[Moves, int, int], None]] = {
         Moves.grab_after_cancel,
         Moves.twin,
         Moves.cross,
+        Moves.collide,
         Moves.repeat,
         Moves.release_again,
         Moves.evict,

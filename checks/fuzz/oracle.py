@@ -32,11 +32,11 @@ class Misread:
     position: int
     page: int
     fault: Fault
-    field: str | None = None
-    """The field in which the scopes differ, where that is the fault."""
+    fields: tuple[str, ...] = ()
+    """The fields in which the scopes differ, where that is the fault."""
 
     def __str__(self) -> str:
-        differs = f" (they differ in {self.field})" if self.field else ""
+        differs = f" (they differ in {', '.join(self.fields)})" if self.fields else ""
         return f"position {self.position} lies in page {self.page}, which {self.fault.value}{differs}"
 
 
@@ -121,7 +121,7 @@ class Oracle:
             if content is None or not holds:
                 return Misread(position, page, Fault.EMPTY if content is None else Fault.OTHER_TOKENS)
             if differs:
-                return Misread(position, page, Fault.OTHER_SCOPE, differs[0])
+                return Misread(position, page, Fault.OTHER_SCOPE, tuple(differs))
             if content.step is not None and not launched:
                 return Misread(position, page, Fault.NOT_COMPUTED)
         return None

@@ -13,7 +13,9 @@ TARGETS: Mapping[str, str] = {
     "ledger-valkey": "kvescrow.checks.targets.ledgers:valkey_subject",
     "pages": "kvescrow.checks.targets.pools:pool_subject",
     "composed": "kvescrow.checks.targets.composed:composed_subject",
+    "release": "kvescrow.checks.targets.release:release_subject",
     "transformers": "kvescrow.checks.targets.transformers_manager:transformers_subject",
+    "sglang": "kvescrow.checks.targets.sglang_manager:sglang_subject",
     "vllm": "kvescrow.checks.targets.vllm_manager:vllm_subject",
     "vllm-at-return": "kvescrow.checks.targets.vllm_manager:vllm_at_return_subject",
 }

@@ -209,6 +209,11 @@ class ForgetsTheSalt(Toy):
         return evolve(scope, salt=""), prefix
 
 
+class JoinsTheTexts(Toy):
+    def key(self, scope: PrefixScope, prefix: tuple[int, ...]) -> Key:
+        return evolve(scope, tenant=scope.tenant + (scope.adapter or ""), adapter=None), prefix
+
+
 class TrustsAWeakDigest(Toy):
     def key(self, scope: PrefixScope, prefix: tuple[int, ...]) -> Key:
         return scope, tuple(token % 4 for token in prefix)
@@ -322,6 +327,7 @@ PLANTED = (
     ),
     Planted("hit across tenants", ForgetsTheTenant, "scope.tenant"),
     Planted("hit across salts", ForgetsTheSalt, "scope.salt"),
+    Planted("scopes are keyed by their texts joined", JoinsTheTexts, "scope.joined"),
     Planted("digest trusted under collision", TrustsAWeakDigest, "content"),
     Planted("a denied reserve keeps pages", ReservesInPart, "denied"),
     Planted("the last free page is never granted", DeniesTheLastPage, "fits"),

@@ -13,6 +13,7 @@ from kvescrow.checks.targets.registry import subject_called
 from kvescrow.spec.vocabulary import UserError
 
 LISTED = {
+    "sglang": {"scope.joined"},
     "vllm": {"withdrawn"},
     "vllm-at-return": set(),
 }
@@ -35,6 +36,6 @@ def test_an_engine_breaks_what_is_listed_and_nothing_else(name: str) -> None:
     assert all(deviation.exercised for deviation in result.deviations)
 
 
-@pytest.mark.parametrize("file", ["vllm_manager.py", "transformers_manager.py"])
+@pytest.mark.parametrize("file", ["vllm_manager.py", "sglang_manager.py", "transformers_manager.py"])
 def test_an_adapter_is_short(repository: Path, file: str) -> None:
     assert len((repository / "checks" / "targets" / file).read_text("utf-8").splitlines()) <= MOST_LINES
