@@ -1,11 +1,14 @@
 """The front of a ledger that also does what has become due, so that no change of the queue's head is missed (QUE-4)."""
 
+from collections.abc import Callable
+
 from attrs import frozen
 
 from kvescrow.reference.ledger.port import Ledger, LedgerReply
 from kvescrow.spec.vocabulary import (
     MICROSECONDS_PER_SECOND,
     Decision,
+    Key,
     LedgerEvent,
     LedgerEventKind,
     Promote,
@@ -43,10 +46,17 @@ class Admission:
     share one ledger: a promotion or sweep that another did first is answered as such and does nothing.
     """
 
-    def __init__(self, ledger: Ledger, *, lease: int = GATEWAY_LEASE) -> None:
-        """Stand before `ledger`; a promoted reservation gets `lease` microseconds until its start."""
+    def __init__(
+        self, ledger: Ledger, *, lease: int = GATEWAY_LEASE, may_promote: Callable[[Key], bool] | None = None
+    ) -> None:
+        """Stand before `ledger`; a promoted reservation gets `lease` microseconds until its start.
+
+        A policy that says when one more may join gives `may_promote`: nobody is asked to promote from the first on
+        whom it denies.
+        """
         self._ledger = ledger
         self._lease = lease
+        self._may_promote = may_promote
 
     def submit(self, event: LedgerEvent) -> Served:
         """Decide `event` and, where it changed something, do what became due."""
@@ -62,7 +72,7 @@ class Admission:
     def _follow_up(self, made_room: bool) -> tuple[FollowUp, ...]:
         swept = self._sweep()
         made_room = made_room or any(each.reply.decision in _MAKES_ROOM for each in swept)
-        return (*swept, *(self._promote() if made_room else ()))
+        return (*swept, *(self.promote() if made_room else ()))
 
     def _sweep(self) -> list[FollowUp]:
         done: list[FollowUp] = []
@@ -74,10 +84,12 @@ class Admission:
                 break
         return done
 
-    def _promote(self) -> list[FollowUp]:
+    def promote(self) -> list[FollowUp]:
         """Offer the free capacity along the queue, once: a promotion never makes room for one before it."""
         done: list[FollowUp] = []
         for key in self._ledger.waiting():
+            if self._may_promote is not None and not self._may_promote(key):
+                break
             step = self._submit(Promote(key, lease=self._lease))
             done.append(step)
             # This one lacks nothing but room in the pool, so nobody may pass it.

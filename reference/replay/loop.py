@@ -5,27 +5,26 @@ asked for the next one, after every event of that moment.
 """
 
 import heapq
-from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from itertools import count
 from time import perf_counter
 
-from attrs import asdict
-
 from kvescrow.reference import ledger, pages
 from kvescrow.reference.receipts import Keyring
+from kvescrow.reference.replay.arrivals import offered
 from kvescrow.reference.replay.cancellations import injected
-from kvescrow.reference.replay.config import ReplayConfig
+from kvescrow.reference.replay.config import FAIR, ReplayConfig
 from kvescrow.reference.replay.fault import ReplayFault
-from kvescrow.reference.replay.front import Front, Offer, Stage
-from kvescrow.reference.replay.measures import quantiles
+from kvescrow.reference.replay.front import Front
+from kvescrow.reference.replay.offers import Offer
 from kvescrow.reference.replay.pages import BatchPages
-from kvescrow.reference.replay.result import Cancellations, ReplayResult
+from kvescrow.reference.replay.report import report
+from kvescrow.reference.replay.result import ReplayResult
 from kvescrow.reference.replay.shape import shape_of
 from kvescrow.reference.replay.worker import Worker
 from kvescrow.reference.traces import Trace
-from kvescrow.spec.vocabulary import CHARGED_STATES, Decision, Reason
+from kvescrow.spec.vocabulary import CHARGED_STATES
 
 KEY = b"a replay signs for itself alone."
 """A replay is its own gateway and worker, so its key guards nothing; it is fixed for equal journals in equal runs."""
@@ -88,6 +87,7 @@ class _Run:
         page_recorder: pages.Recorder | None,
         progress: Progress | None,
     ) -> None:
+        trace = offered(trace, config)
         self._trace = trace
         self._config = config
         self._shape = shape_of(trace, config)
@@ -111,6 +111,7 @@ class _Run:
             if self._worker.is_idle and (duration := self._worker.launch()) is not None:
                 self._events.at(self._events.now + duration, self._end_step)
         self._check_accounts()
+        self._check_fairness()
         self._pages.check_idle()
         return self._report(perf_counter() - began)
 
@@ -131,7 +132,7 @@ class _Run:
 
     def _cancel(self, offer: Offer) -> None:
         self._cancels_sent += 1
-        if self._front.cancel(offer).decision is Decision.ACCEPTED:
+        if self._front.cancel(offer):
             self._worker.cancel(offer)
 
     def _end_step(self) -> None:
@@ -148,6 +149,7 @@ class _Run:
         self._worker.renew()
         self._front.advance()
         self._check_accounts()
+        self._check_fairness()
         self._check_pool()
         if self._progress is not None:
             self._progress(len(self._trace.requests) - self._front.unfinished, len(self._trace.requests))
@@ -184,65 +186,27 @@ class _Run:
                 f"counts {self._front.active.value}"
             )
 
+    def _check_fairness(self) -> None:
+        """Check the bounds of the fair queue over the whole run so far (FAI-2, FAI-3)."""
+        if self._config.scheduler.order != FAIR:
+            return
+        if broken := self._front.watch.broken(self._front.largest, self._shape.tokens):
+            raise ReplayFault(f"fairness: {broken[0]}")
+
     # --- the result -----------------------------------------------------------------------------------------------
 
     def _report(self, seconds: float) -> ReplayResult:
-        front, worker, span = self._front, self._worker, self._events.now
         looked_up = self._pages.looked_up_tokens
-        return ReplayResult(
-            trace=self._trace.name,
-            attribution=self._trace.attribution,
-            remarks=self._trace.remarks,
-            policy=self._policy(),
-            cost_model={"synthetic": True, "unit": "nanoseconds", **asdict(self._config.cost)},
-            offered=len(self._trace.requests),
-            admitted=len(front.waits),
-            refused={reason.value: number for reason, number in sorted_counts(front.refused)},
-            expired={reason.value: number for reason, number in sorted_counts(front.expired)},
-            cancelled=front.ended[Stage.CANCELLED],
-            completed=front.ended[Stage.COMPLETED],
-            cancellations=self._cancellations(),
-            utilisation=front.active.mean(span) / self._shape.tokens,
-            peak_utilisation=front.active.peak / self._shape.tokens,
-            queue_wait=quantiles(front.waits),
-            first_token=quantiles(worker.first_tokens),
+        return report(
+            self._trace,
+            self._config,
+            self._shape,
+            self._front,
+            self._worker,
+            span=self._events.now,
+            cancels_sent=self._cancels_sent,
             hit_rate=self._pages.hit_tokens / looked_up if looked_up else None,
-            prefill_tokens=worker.prefill_tokens,
-            generated_tokens=worker.generated_tokens,
-            steps=worker.steps,
-            virtual_span=span,
             ledger_events=self._ledger_events,
             page_changes=self._pages.pool.seq,
             seconds=seconds,
         )
-
-    def _policy(self) -> dict[str, object]:
-        config = self._config
-        return {
-            "reserved": "worst case: prompt and whole output, rounded up to pages",
-            "order": config.scheduler.order,
-            "workers": 1,
-            "pool_tokens": self._shape.tokens,
-            "tenant_tokens": self._shape.tenant_tokens,
-            "page_length": self._shape.page_length,
-            "queue_limit": config.pool.queue_limit,
-            **asdict(config.times),
-            "sequences": config.scheduler.sequences,
-            "prefill_chunk": config.scheduler.prefill_chunk,
-        }
-
-    def _cancellations(self) -> Cancellations:
-        config, late = self._config.cancellations, self._front.late_cancels
-        return Cancellations(
-            injected=True,
-            rate=config.rate,
-            seed=config.seed,
-            within=config.within,
-            sent=self._cancels_sent,
-            late=late,
-        )
-
-
-def sorted_counts(counts: Counter[Reason]) -> list[tuple[Reason, int]]:
-    """Return the counts by name, so that equal runs give equal text."""
-    return sorted(counts.items(), key=lambda item: item[0].value)

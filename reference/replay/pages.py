@@ -49,14 +49,15 @@ class BatchPages:
         """Prompt tokens of the requests whose content the trace tells."""
         self.hit_tokens = 0
 
-    def begin(self, key: Key, generation: int, request: TraceRequest) -> int:
-        """Promise all pages that `request` may need, take those of its prompt, and return the tokens reused.
+    def begin(self, key: Key, generation: int, request: TraceRequest, tokens: int, bound: int) -> int:
+        """Promise all pages of the `bound` that `request` has reserved, take those of the `tokens` that it computes
+        first, and return how many of them are reused.
 
-        The ledger has reserved the worst case, so the pool cannot refuse (PAG-1).
+        The ledger has reserved them, so the pool cannot refuse (PAG-1).
         """
         symbols = tuple(map(self._symbol, self._shape.content(request)))
-        prompt_pages = self._shape.pages_of(request.input_tokens)
-        all_pages = self._shape.pages_of(request.input_tokens + request.output_tokens)
+        prompt_pages = self._shape.pages_of(tokens)
+        all_pages = bound // self._shape.page_length
         prompt = symbols + (UNKNOWN,) * (prompt_pages - len(symbols))
         scope = PrefixScope(tenant=request.tenant, page_length=self._shape.page_length)
         acquired = self.pool.acquire(holder_name(key, generation), scope, prompt, all_pages)
@@ -68,6 +69,12 @@ class BatchPages:
             self.looked_up_tokens += request.input_tokens
             self.hit_tokens += reused
         return reused
+
+    def grow(self, key: Key, tokens: int) -> None:
+        """Promise the pages of `tokens` more, which the ledger has granted."""
+        reply = self.pool.grow(self._held[key].holder, tokens // self._shape.page_length)
+        if reply.decision is not Decision.EXTENDED:
+            raise ReplayFault(f"{key}: its growth was granted by the ledger, refused by the pool: {reply.reason.value}")
 
     def share(self, key: Key, position: int, length: int) -> Share:
         """Return what computing `length` tokens from `position` on does to pages; draw those that it needs."""

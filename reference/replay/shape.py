@@ -5,7 +5,9 @@ from collections import Counter
 from attrs import asdict, frozen
 
 from kvescrow.reference.ledger import LedgerConfig, TenantConfig
+from kvescrow.reference.replay.arrivals import offered
 from kvescrow.reference.replay.config import DEFAULT_PAGE_LENGTH, ReplayConfig
+from kvescrow.reference.replay.fields import LARGEST
 from kvescrow.reference.scheduler import StepCost, StepWork
 from kvescrow.reference.traces import Trace, TraceRequest
 from kvescrow.spec.vocabulary import UserError
@@ -27,6 +29,8 @@ class Shape:
     """Usable pages, the sink not counted (ADM-11)."""
     tenant_tokens: int | None
     """Most that one tenant may hold; None where only the pool bounds it."""
+    max_output: int | None = None
+    """Output tokens that a request is allowed, unless it came to more; None where it is what it came to."""
 
     @property
     def tokens(self) -> int:
@@ -37,9 +41,13 @@ class Shape:
         """Return the pages that hold `tokens`."""
         return -(-tokens // self.page_length)
 
+    def allowed(self, request: TraceRequest) -> int:
+        """Return the output tokens that `request` is allowed."""
+        return max(request.output_tokens, self.max_output or 0)
+
     def amount(self, request: TraceRequest) -> int:
-        """Return the worst case of a request: prompt and whole output, rounded up to pages (ADM-4)."""
-        return self.pages_of(request.input_tokens + request.output_tokens) * self.page_length
+        """Return the worst case of a request: prompt and whole allowed output, rounded up to pages (ADM-4)."""
+        return self.pages_of(request.input_tokens + self.allowed(request)) * self.page_length
 
     def content(self, request: TraceRequest) -> tuple[tuple[int, ...], ...]:
         """Return what each full prompt page holds, as far as the trace knows; equal content, equal tokens.
@@ -74,7 +82,7 @@ def shape_of(trace: Trace, config: ReplayConfig) -> Shape:
             f"{config.source}: pool.tokens is {config.pool.tokens}: that is {pages} pages of {page_length} tokens; "
             f"set it so that there are 1 to {LARGEST_POOL}"
         )
-    shape = Shape(page_length, pages, config.pool.tenant_tokens)
+    shape = Shape(page_length, pages, config.pool.tenant_tokens, config.reservation.max_output)
     smallest = min(shape.amount(request) for request in trace.requests)
     for key, limit in (("pool.tokens", shape.tokens), ("pool.tenant_tokens", shape.tenant_tokens)):
         if limit is not None and limit < smallest:
@@ -87,11 +95,11 @@ def shape_of(trace: Trace, config: ReplayConfig) -> Shape:
 
 
 def ledger_config(trace: Trace, config: ReplayConfig, shape: Shape) -> LedgerConfig:
-    """Return what the ledger starts with. Its budgets cover the whole trace: a replay studies capacity, not contracts.
+    """Return what the ledger starts with.
 
     A tenant without a limit of its own may hold all that it ever asks for. The pool's limit in its place would be
     reached together with the pool's, and then its small requests would pass its large ones: whoever is blocked by
-    its own tenant's limit keeps nobody back (QUE-5).
+    its own tenant's limit keeps nobody back (QUE-5). A tenant without a budget has one that no trace can spend.
     """
     totals: Counter[str] = Counter()
     for request in trace.requests:
@@ -101,14 +109,18 @@ def ledger_config(trace: Trace, config: ReplayConfig, shape: Shape) -> LedgerCon
         pool_limit=shape.tokens,
         tenants={
             tenant: TenantConfig(
-                limit=total if shape.tenant_tokens is None else shape.tenant_tokens,
-                budget=total,
+                limit=_first(config.tokens_of(tenant), total),
+                budget=_first(config.budget_of(tenant), LARGEST),
                 queue_limit=config.pool.queue_limit,
             )
             for tenant, total in totals.items()
         },
         retention=config.times.lease,
     )
+
+
+def _first(configured: int | None, otherwise: int) -> int:
+    return otherwise if configured is None else configured
 
 
 @frozen
@@ -128,6 +140,7 @@ class Capacity:
 
 def capacity_of(trace: Trace, config: ReplayConfig) -> Capacity:
     """Return what a replay of `trace` under `config` starts with. Raises `UserError` as `replay` does."""
+    trace = offered(trace, config)
     shape = shape_of(trace, config)
     return Capacity(ledger_config(trace, config, shape), shape.pages + 1, SYMBOLS_PER_PAGE)
 

@@ -3,21 +3,29 @@
 Steps run one after the other. A cancel that comes while a step is in flight takes effect at its end: until then
 the step may touch the request's pages, so nothing is released and no receipt is signed (LIF-3, REC-2).
 
+Work that reserved less than its worst case asks for more before a step would cross its bound (GRO-2); until it is
+granted, that step is not launched (GRO-3). Under a policy that preempts, the last to start makes room.
+
 A ticket covers a chunk of a prompt, or a run of decode steps of one request, until its page is full or it must
 stop: a worker that loops on its device knows no more in between, and a journal stays of a size that can be read.
 """
+
+from collections.abc import Iterable
 
 from attrs import define
 
 from kvescrow.reference.executions import ExecutionReply, Executions, Share, Step
 from kvescrow.reference.receipts import Keyring
-from kvescrow.reference.replay.config import ReplayConfig
+from kvescrow.reference.replay.config import FAIR, FIRST_COME, ReplayConfig
 from kvescrow.reference.replay.fault import ReplayFault
-from kvescrow.reference.replay.front import Front, Offer
+from kvescrow.reference.replay.front import Front
+from kvescrow.reference.replay.measures import Histogram
+from kvescrow.reference.replay.offers import Offer
 from kvescrow.reference.replay.pages import BatchPages
 from kvescrow.reference.replay.shape import POOL
 from kvescrow.reference.scheduler import Chunk, StepChoice, next_step, of_chunk, of_decodes, places
-from kvescrow.spec.vocabulary import Decision, Finish, Key, Receipt, Renew, Start, StopOutcome
+from kvescrow.reference.scheduler.turns import PrefillTurns
+from kvescrow.spec.vocabulary import Decision, Extend, Finish, Key, Reason, Receipt, Renew, Start, StopOutcome
 
 OWNER = "worker-0/incarnation-1"
 """The one incarnation of the one worker."""
@@ -29,11 +37,12 @@ class Running:
 
     offer: Offer
     generation: int
+    prompt: int
+    """Tokens that are computed first: the prompt, and what was generated before a preemption."""
     prompt_left: int
-    """Prompt tokens whose computation has not been launched."""
+    """Those of them whose computation has not been launched."""
     position: int = 0
     """Tokens whose keys and values are there, or will be when the step in flight ends."""
-    generated: int = 0
     has_pages: bool = False
     ticket: int | None = None
     """What is in flight of it: a chunk, or a run of decode steps that goes on from step to step."""
@@ -41,6 +50,8 @@ class Running:
     """Position at which its run of decode steps ends."""
     stopping: bool = False
     """A cancel was accepted; a step may still be in flight."""
+    denied_at: int = -1
+    """How often capacity had come back when its growth was last denied; -1 where it does not wait to grow."""
 
     @property
     def key(self) -> Key:
@@ -50,7 +61,17 @@ class Running:
     @property
     def used(self) -> int:
         """Tokens used so far: prompt computed or reused, and output."""
-        return min(self.position, self.offer.request.input_tokens) + self.generated
+        return min(self.position, self.offer.request.input_tokens) + self.offer.generated
+
+    @property
+    def needs(self) -> int:
+        """Tokens that its next step has to be covered for."""
+        return max(self.prompt, self.position + 1)
+
+    @property
+    def may_launch(self) -> bool:
+        """Whether its next step stays inside its bound."""
+        return self.denied_at < 0
 
 
 class Worker:
@@ -68,11 +89,17 @@ class Worker:
         self._batch: dict[Key, Running] = {}
         self._step: StepChoice[Running] | None = None
         self._tickets = 0
+        weights = config.weights
+        self._turns = PrefillTurns(weights) if config.scheduler.order == FAIR else None
+        self._ranks = {name: rank for rank, name in enumerate(weights)}
+        self._by_class = len(weights) > 1 and config.scheduler.order != FIRST_COME
         self.steps = 0
         self.prefill_tokens = 0
         self.generated_tokens = 0
-        self.first_tokens: list[int] = []
-        """Microseconds from arrival to the first token, of each request that got one."""
+        self.deferrals = 0
+        """How often work began to wait for a growth."""
+        self.gaps = {name: Histogram() for name in weights}
+        """Microseconds between two tokens of one request, by class."""
 
     @property
     def is_idle(self) -> bool:
@@ -83,6 +110,7 @@ class Worker:
 
     def launch(self) -> int | None:
         """Launch the next step and return its duration in microseconds; None where there is nothing to do."""
+        self._grow()
         self._fill_batch()
         choice = self._choose()
         if choice is None:
@@ -105,23 +133,36 @@ class Worker:
             if reply.decision is not Decision.STARTED:
                 raise ReplayFault(f"{offer.key}: admitted, but not started: {reply.reason.value}")
             _expect(Decision.STARTED, self._executions.begin(offer.key, reply.generation))
-            self._batch[offer.key] = Running(offer, reply.generation, offer.request.input_tokens)
+            self._batch[offer.key] = Running(offer, reply.generation, offer.tokens, offer.tokens)
 
     def _choose(self) -> StepChoice[Running] | None:
         """Decide the next step; a prompt is looked up when its turn comes, so that it hits what came before it."""
-        choice = next_step(self._batch.values(), self._limits)
+        choice = next_step(self._in_turn(), self._limits)
         if choice is None or choice.chunk is None or choice.chunk.sequence.has_pages:
             return choice
-        running = choice.chunk.sequence
-        running.position = self._pages.begin(running.key, running.generation, running.offer.request)
+        running, offer = choice.chunk.sequence, choice.chunk.sequence.offer
+        running.position = self._pages.begin(
+            running.key, running.generation, offer.request, running.prompt, offer.bound
+        )
         running.prompt_left -= running.position
         running.has_pages = True
-        return next_step(self._batch.values(), self._limits)
+        return next_step(self._in_turn(), self._limits)
+
+    def _in_turn(self) -> Iterable[Running]:
+        """Return what may be launched: prompts of the class whose turn it is come first, each class by arrival."""
+        ready = [running for running in self._batch.values() if running.may_launch]
+        if not self._by_class:
+            return ready
+        pending = {running.offer.class_name for running in ready if running.prompt_left}
+        if len(pending) < 2:
+            return ready
+        first = self._turns.first(pending) if self._turns else min(pending, key=self._ranks.__getitem__)
+        return sorted(ready, key=lambda running: running.offer.class_name != first)
 
     def _decode(self, running: Running) -> None:
         """Let a decode step be part of the run in flight, or of a new one that goes to the end of its page."""
         if running.ticket is None:
-            left = running.offer.request.output_tokens - running.generated
+            left = running.offer.request.output_tokens - running.offer.generated
             length = min(self._pages.room_in_page(running.position), left)
             running.run_end = running.position + length
             self._fly(running, self._pages.share(running.key, running.position, length))
@@ -134,6 +175,8 @@ class Worker:
         running.run_end = running.position
         running.prompt_left -= length
         self.prefill_tokens += length
+        if self._turns:
+            self._turns.charge(running.offer.class_name, length)
 
     def _fly(self, running: Running, share: Share) -> None:
         self._tickets += 1
@@ -163,14 +206,72 @@ class Worker:
                 self._add_token(running, now)
 
     def _add_token(self, running: Running, now: int) -> None:
-        request = running.offer.request
-        if running.generated == 0:
-            self.first_tokens.append(now - request.arrival)
-        running.generated += 1
+        offer = running.offer
+        gap = offer.token(now)
+        if gap is not None:
+            self.gaps[offer.class_name].add(gap)
         self.generated_tokens += 1
-        if running.generated == request.output_tokens:
+        if offer.generated == offer.request.output_tokens:
             self._close(running)
             self._confirm(running, StopOutcome.COMPLETED)
+
+    # --- growth -------------------------------------------------------------------------------------------------
+
+    def _grow(self) -> None:
+        """Ask for more for all whose next step would cross their bound; no step is in flight now."""
+        short = [
+            running
+            for running in self._batch.values()
+            if running.ticket is None and running.offer.bound < running.needs
+        ]
+        if not short:
+            return
+        self._front.hold()
+        for running in short:
+            if running.key in self._batch and running.denied_at != self._front.releases:
+                self._extend(running)
+        self._front.let_go()
+
+    def _extend(self, running: Running) -> None:
+        """Let `running` grow until its next step is covered, or wait, or stop."""
+        offer, front = running.offer, self._front
+        while offer.bound < running.needs:
+            before = offer.bound
+            wanted = front.policy.grown(offer, tuple(front.holdings.values()), front.free)
+            if wanted == before:
+                return self._defer(running)
+            reply = front.submit(Extend(running.key, OWNER, running.generation, wanted))
+            if reply.decision is Decision.EXTENDED:
+                if running.has_pages:
+                    self._pages.grow(running.key, offer.bound - before)
+            elif reply.reason is not Reason.POOL_CAPACITY:
+                return self._give_up(running, reply.reason)
+            elif not front.policy.preempts:
+                return self._defer(running)
+            elif self._preempt_last() is running:
+                return None
+        running.denied_at = -1
+        return None
+
+    def _defer(self, running: Running) -> None:
+        self.deferrals += running.denied_at < 0
+        running.denied_at = self._front.releases
+
+    def _give_up(self, running: Running, reason: Reason) -> None:
+        """Stop work whose growth no waiting brings: its contract does not cover it (GRO-3, ADM-8)."""
+        self._front.failed[reason.value] += 1
+        self._close(running)
+        self._confirm(running, StopOutcome.FAILED)
+
+    def _preempt_last(self) -> Running:
+        """Stop the last to start; it gives everything back and waits again (LIF-9)."""
+        last = next(reversed(self._batch.values()))
+        self._front.preempt(last.offer, last.generation)
+        last.stopping = True
+        self._close(last)
+        self._land(last)
+        self._confirm(last, StopOutcome.STOPPED)
+        return last
 
     # --- stops --------------------------------------------------------------------------------------------------
 
@@ -207,7 +308,7 @@ class Worker:
             mac=b"",
         )
         reply = self._front.submit(Finish(self._keyring.sign(receipt)))
-        if reply.decision is not Decision.RELEASED:
+        if reply.decision not in (Decision.RELEASED, Decision.REQUEUED):
             raise ReplayFault(f"{running.key}: its stop was not taken: {reply.reason.value}")
         _expect(Decision.FORGOTTEN, self._executions.acknowledge(running.key))
         if running.has_pages:

@@ -13,7 +13,7 @@ granted. All amounts are tokens; reservations are rounded up to pages (ADM-4).
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from attrs import define, field, frozen
 
@@ -67,8 +67,8 @@ class ReservationPolicy(Protocol):
     def reserve(self, claim: Claim) -> int:
         """Return what `claim` reserves at admission."""
 
-    def admits(self, claim: Claim, holdings: Sequence[Holding], free: int) -> bool:
-        """Return whether it may join, where `free` tokens of the pool are not reserved."""
+    def admits(self, claim: Claim, bound: int, holdings: Sequence[Holding], free: int) -> bool:
+        """Return whether it may join and reserve `bound`, where `free` tokens of the pool are not reserved."""
 
     def grown(self, holding: Holding, holdings: Sequence[Holding], free: int) -> int:
         """Return the bound that one of `holdings` may ask for, which needs more; its present one where it must wait."""
@@ -102,14 +102,14 @@ class FullMaximum:
     """Reserves prompt and whole allowed output; whoever is admitted needs nothing more (ADM-4)."""
 
     pages: Pages
-    name: str = "full-maximum"
-    preempts: bool = False
+    name: ClassVar[str] = "full-maximum"
+    preempts: ClassVar[bool] = False
 
     def reserve(self, claim: Claim) -> int:
         """Return the worst case."""
         return self.pages.maximum(claim)
 
-    def admits(self, claim: Claim, holdings: Sequence[Holding], free: int) -> bool:
+    def admits(self, claim: Claim, bound: int, holdings: Sequence[Holding], free: int) -> bool:
         """Leave it to the ledger."""
         return True
 
@@ -153,8 +153,8 @@ class EstimateWithGrowth:
 
     pages: Pages
     percent: int = 90
-    name: str = "estimate"
-    preempts: bool = False
+    name: ClassVar[str] = "estimate"
+    preempts: ClassVar[bool] = False
     _past: dict[str, _Past] = field(factory=dict)
 
     def reserve(self, claim: Claim) -> int:
@@ -165,9 +165,9 @@ class EstimateWithGrowth:
         output = past.ordered[-1] if self._under_reserves(past) else past.quantile(self.percent)
         return self.pages.rounded(claim.tokens + min(claim.left, max(1, output - claim.generated)))
 
-    def admits(self, claim: Claim, holdings: Sequence[Holding], free: int) -> bool:
+    def admits(self, claim: Claim, bound: int, holdings: Sequence[Holding], free: int) -> bool:
         """Return whether all could still end after it joined."""
-        return self._all_can_end(holdings, free, claim, self.reserve(claim))
+        return self._all_can_end(holdings, free, claim, bound)
 
     def grown(self, holding: Holding, holdings: Sequence[Holding], free: int) -> int:
         """Return its bound with a page more, where all could still end."""
@@ -214,14 +214,14 @@ class NoEvict:
     """
 
     pages: Pages
-    name: str = "no-evict"
-    preempts: bool = False
+    name: ClassVar[str] = "no-evict"
+    preempts: ClassVar[bool] = False
 
     def reserve(self, claim: Claim) -> int:
         """Return what it has, and one token."""
         return self.pages.rounded(claim.tokens + 1)
 
-    def admits(self, claim: Claim, holdings: Sequence[Holding], free: int) -> bool:
+    def admits(self, claim: Claim, bound: int, holdings: Sequence[Holding], free: int) -> bool:
         """Return whether everyone's worst case fits."""
         promised = sum(max(0, self.pages.maximum(each) - each.bound) for each in holdings)
         return promised + self.pages.maximum(claim) <= free
@@ -243,16 +243,16 @@ class Watermark:
     pages: Pages
     permille: int = 10
     """The watermark: vLLM's long-standing 0.01."""
-    name: str = "watermark"
-    preempts: bool = True
+    name: ClassVar[str] = "watermark"
+    preempts: ClassVar[bool] = True
 
     def reserve(self, claim: Claim) -> int:
         """Return what it has, and one token."""
         return self.pages.rounded(claim.tokens + 1)
 
-    def admits(self, claim: Claim, holdings: Sequence[Holding], free: int) -> bool:
+    def admits(self, claim: Claim, bound: int, holdings: Sequence[Holding], free: int) -> bool:
         """Return whether the watermark stays free; it is waived where nothing runs."""
-        return not holdings or (free - self.reserve(claim)) * 1000 >= self.permille * self.pages.tokens
+        return not holdings or (free - bound) * 1000 >= self.permille * self.pages.tokens
 
     def grown(self, holding: Holding, holdings: Sequence[Holding], free: int) -> int:
         """Return its bound with a page more."""
@@ -273,17 +273,17 @@ class PeakFormula:
     pages: Pages
     expected: int = 1024
     """LightLLM's default of `router_max_new_token_len`."""
-    name: str = "peak-formula"
-    preempts: bool = True
+    name: ClassVar[str] = "peak-formula"
+    preempts: ClassVar[bool] = True
 
     def reserve(self, claim: Claim) -> int:
         """Return what it has, and one token."""
         return self.pages.rounded(claim.tokens + 1)
 
-    def admits(self, claim: Claim, holdings: Sequence[Holding], free: int) -> bool:
+    def admits(self, claim: Claim, bound: int, holdings: Sequence[Holding], free: int) -> bool:
         """Return whether the peak stays within the pool."""
         held = [(self._left(each), each.bound) for each in holdings]
-        return peak([*held, (self._left(claim), self.reserve(claim))]) <= self.pages.tokens
+        return peak([*held, (self._left(claim), bound)]) <= self.pages.tokens
 
     def grown(self, holding: Holding, holdings: Sequence[Holding], free: int) -> int:
         """Return its bound with a page more."""
