@@ -19,6 +19,7 @@ from kvescrow.spec.vocabulary import (
     Extend,
     Fence,
     Finish,
+    ForceRelease,
     Forget,
     Preempt,
     Promote,
@@ -49,6 +50,7 @@ _NAMES: Mapping[type, tuple[str, ...]] = {
     Renew: ("life", "owner", "generation", "lease"),
     Sweep: (),
     Fence: ("owner",),
+    ForceRelease: ("generation",),
     Forget: (),
     Tick: ("now",),
     SetPoolLimit: ("limit",),
@@ -57,7 +59,7 @@ _NAMES: Mapping[type, tuple[str, ...]] = {
 }
 """Parameters of each event, besides whether its caller or proof is good; a receipt is taken apart by itself."""
 
-_NEEDS_AUTHORITY = (Reserve, Start, Extend, ReportUsage, Cancel, Preempt, Renew)
+_NEEDS_AUTHORITY = (Reserve, Start, Extend, ReportUsage, Cancel, Preempt, Renew, ForceRelease)
 
 
 def parameters_of(entry: JournalEntry) -> dict[str, object]:

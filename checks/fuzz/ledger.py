@@ -20,6 +20,7 @@ from kvescrow.spec.vocabulary import (
     Extend,
     Fence,
     Finish,
+    ForceRelease,
     Forget,
     Key,
     LedgerEvent,
@@ -70,6 +71,7 @@ _EVENTS: Mapping[str, Callable[..., LedgerEvent]] = {
     "preempt": Preempt,
     "renew": Renew,
     "sweep": Sweep,
+    "force_release": ForceRelease,
     "forget": Forget,
 }
 

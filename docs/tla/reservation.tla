@@ -590,7 +590,8 @@ sweep(v, e) ==
     ELSE IF state = "RUNNING" /\ v.reservation.lease <= v.pool.clock
     THEN [row |-> "sweep.running_lapsed", view |-> [v EXCEPT
             !.reservation.state = "ORPHANED"]]
-    \* NOTHING_DUE: no limit has passed, or no time limit applies [LEA-3 LEA-6 LIF-8]
+    \* NOTHING_DUE: no limit has passed, or none applies: work asked to stop is not made suspect, or a cancel
+    \* would be lost [LEA-3 LEA-6 LIF-8]
     ELSE IF state # "ABSENT"
     THEN [row |-> "sweep.nothing_due", view |-> v]
     \* Every case is decided above.
@@ -654,6 +655,61 @@ fence(v, e) ==
             !.reservation.lease = 0,
             !.reservation.expires = v.reservation.deadline,
             !.tenant.queued = v.tenant.queued + 1]]
+    \* Every case is decided above.
+    ELSE [row |-> "none", view |-> v]
+
+-------------------------------------------------------------------------------
+\* force_release: an operator gives up on an execution whose stop nobody confirms
+
+force_release(v, e) ==
+    LET state == v.reservation.state IN
+    \* REFUSED FORBIDDEN: not an operator of this pool [ADM-3]
+    IF ~e.authorised
+    THEN [row |-> "force_release.forbidden", view |-> v]
+    \* REFUSED UNKNOWN_KEY: there is no record [LIF-1]
+    ELSE IF state = "ABSENT"
+    THEN [row |-> "force_release.unknown", view |-> v]
+    \* REFUSED NOT_RUNNING: nothing was launched: a cancel releases it safely [LIF-2]
+    ELSE IF state \in {"QUEUED", "RESERVED"}
+    THEN [row |-> "force_release.not_running", view |-> v]
+    \* REFUSED CLOSED: it was released before [LIF-8 LIF-5]
+    ELSE IF state \in {"COMPLETED", "CANCELLED", "FAILED", "EXPIRED"}
+    THEN [row |-> "force_release.closed", view |-> v]
+    \* REFUSED STALE_GENERATION: an earlier execution was meant [IDN-5]
+    ELSE IF /\ state \in {"RUNNING", "CANCELLING", "PREEMPTING", "ORPHANED"}
+            /\ e.generation # v.reservation.generation
+    THEN [row |-> "force_release.stale_generation", view |-> v]
+    \* REFUSED LIVE: its owner's lease has not run out: ask it to stop, or fence it off [LEA-2 LEA-3]
+    ELSE IF /\ state \in {"RUNNING", "CANCELLING", "PREEMPTING", "ORPHANED"}
+            /\ v.reservation.lease > v.pool.clock
+    THEN [row |-> "force_release.live", view |-> v]
+    \* RELEASED FORCED: outside the safety claim, and the record says so: it names no owner [LEA-3 LIF-6]
+    ELSE IF state = "CANCELLING"
+    THEN [row |-> "force_release.cancelled", view |-> [v EXCEPT
+            !.reservation.state = "CANCELLED",
+            !.pool.active = v.pool.active - v.reservation.bound,
+            !.tenant.active = v.tenant.active - v.reservation.bound,
+            !.tenant.held = v.tenant.held - v.reservation.bound,
+            !.tenant.spent = v.tenant.spent + Min(v.reservation.used, v.reservation.bound),
+            !.tenant.overrun = v.tenant.overrun + Above(v.reservation.used, v.reservation.bound),
+            !.reservation.used = v.reservation.used,
+            !.reservation.overrun = Max(v.reservation.overrun, Above(v.reservation.used, v.reservation.bound)),
+            !.reservation.retained = v.pool.clock + v.pool.retention,
+            !.reservation.owner = 0]]
+    \* RELEASED FORCED: likewise; it never waits again, since a second execution could meet the first [LEA-3
+    \* IDN-3]
+    ELSE IF state \in {"RUNNING", "PREEMPTING", "ORPHANED"}
+    THEN [row |-> "force_release.failed", view |-> [v EXCEPT
+            !.reservation.state = "FAILED",
+            !.pool.active = v.pool.active - v.reservation.bound,
+            !.tenant.active = v.tenant.active - v.reservation.bound,
+            !.tenant.held = v.tenant.held - v.reservation.bound,
+            !.tenant.spent = v.tenant.spent + Min(v.reservation.used, v.reservation.bound),
+            !.tenant.overrun = v.tenant.overrun + Above(v.reservation.used, v.reservation.bound),
+            !.reservation.used = v.reservation.used,
+            !.reservation.overrun = Max(v.reservation.overrun, Above(v.reservation.used, v.reservation.bound)),
+            !.reservation.retained = v.pool.clock + v.pool.retention,
+            !.reservation.owner = 0]]
     \* Every case is decided above.
     ELSE [row |-> "none", view |-> v]
 
@@ -751,6 +807,12 @@ owned_work_has_an_owner(v) ==
     \/ v.reservation.state \notin {"RUNNING", "CANCELLING", "PREEMPTING", "ORPHANED"}
     \/ (v.reservation.generation >= 1 /\ v.reservation.owner # 0)
 
+\* even while it waits again: only an ended record can name no owner of its last execution [LEA-3 REC-3]
+executions_keep_their_owner(v) ==
+    \/ ~(/\ v.reservation.generation >= 1
+         /\ v.reservation.state \notin {"COMPLETED", "CANCELLED", "FAILED", "EXPIRED"})
+    \/ v.reservation.owner # 0
+
 \* no two reservations ever share an execution generation [IDN-5 IDN-3]
 generations_are_unique(v) ==
     v.reservation.generation = 0 \/ v.reservation.generation # v.other.generation
@@ -797,6 +859,25 @@ only_a_confirmed_stop_releases(old, v, e) ==
     \/ v.reservation.state = "PREEMPTING"
     \/ v.reservation.state = "ORPHANED"
 
+\* what is released without a confirmed stop names no owner for as long as it is on record [LEA-3 LIF-4]
+\* For force_release.
+a_forced_release_is_declared(old, v, e) ==
+    \/ ~(/\ old.reservation.state \in {"RUNNING", "CANCELLING", "PREEMPTING", "ORPHANED"}
+         /\ v.reservation.state \notin {"RUNNING", "CANCELLING", "PREEMPTING", "ORPHANED"})
+    \/ (/\ v.reservation.state \in {"COMPLETED", "CANCELLED", "FAILED", "EXPIRED"}
+        /\ v.reservation.generation >= 1
+        /\ v.reservation.owner = 0)
+
+\* so every record with that mark, and no other, is outside the safety claim [LEA-3]
+\* For reserve, promote, start, extend, report_usage, cancel, preempt, finish, renew, sweep, fence, forget.
+nothing_else_is_disowned(old, v, e) ==
+    \/ ~(/\ v.reservation.state \in {"COMPLETED", "CANCELLED", "FAILED", "EXPIRED"}
+         /\ v.reservation.generation >= 1
+         /\ v.reservation.owner = 0)
+    \/ (/\ old.reservation.state \in {"COMPLETED", "CANCELLED", "FAILED", "EXPIRED"}
+        /\ old.reservation.generation >= 1
+        /\ old.reservation.owner = 0)
+
 \* authentic, of this owner, of this generation [REC-1 LIF-4]
 \* For finish.
 a_stop_needs_the_owners_receipt(old, v, e) ==
@@ -812,7 +893,8 @@ a_fence_needs_proof(old, v, e) ==
     \/ (e.authentic /\ e.owner = old.reservation.owner)
 
 \* nothing runs before a successful start [LIF-2 ADM-1]
-\* For reserve, promote, extend, report_usage, cancel, preempt, finish, renew, sweep, fence, forget.
+\* For reserve, promote, extend, report_usage, cancel, preempt, finish, renew, sweep, fence, force_release,
+\* forget.
 start_is_the_commit_point(old, v, e) ==
     \/ ~(old.reservation.state \notin {"RUNNING", "CANCELLING", "PREEMPTING", "ORPHANED"})
     \/ v.reservation.state \notin {"RUNNING", "CANCELLING", "PREEMPTING", "ORPHANED"}
@@ -836,7 +918,8 @@ cancel_dominates(old, v, e) ==
     old.reservation.state = "CANCELLING" => v.reservation.state \in {"CANCELLING", "CANCELLED"}
 
 \* nothing changes after the end [LIF-8]
-\* For reserve, promote, start, extend, report_usage, cancel, preempt, finish, renew, sweep, fence.
+\* For reserve, promote, start, extend, report_usage, cancel, preempt, finish, renew, sweep, fence,
+\* force_release.
 terminal_states_absorb(old, v, e) ==
     \/ old.reservation.state \notin {"COMPLETED", "CANCELLED", "FAILED", "EXPIRED"}
     \/ (/\ old.reservation.state = v.reservation.state
@@ -891,7 +974,7 @@ growth_keeps_the_old_bound(old, v, e) ==
     \/ old.reservation.bound <= v.reservation.bound
 
 \* FORBIDDEN comes first [ADM-3]
-\* For reserve, start, extend, report_usage, cancel, preempt, renew.
+\* For reserve, start, extend, report_usage, cancel, preempt, renew, force_release.
 only_the_authorised_change_anything(old, v, e) ==
     \/ ~(~e.authorised)
     \/ (/\ old.reservation.state = v.reservation.state
@@ -1055,6 +1138,39 @@ only_this_execution_is_preempted(old, v, e) ==
        /\ old.pool.next_life = v.pool.next_life
        /\ old.pool.next_generation = v.pool.next_generation
     \/ e.generation = old.reservation.generation
+
+\* this execution, and not before its owner's lease has run out [LEA-2 LEA-3 IDN-5]
+\* For force_release.
+only_silent_work_is_forced(old, v, e) ==
+    \/ /\ old.reservation.state = v.reservation.state
+       /\ old.reservation.amount = v.reservation.amount
+       /\ old.reservation.digest = v.reservation.digest
+       /\ old.reservation.deadline = v.reservation.deadline
+       /\ old.reservation.least_service = v.reservation.least_service
+       /\ old.reservation.bound = v.reservation.bound
+       /\ old.reservation.used = v.reservation.used
+       /\ old.reservation.overrun = v.reservation.overrun
+       /\ old.reservation.life = v.reservation.life
+       /\ old.reservation.generation = v.reservation.generation
+       /\ old.reservation.owner = v.reservation.owner
+       /\ old.reservation.lease = v.reservation.lease
+       /\ old.reservation.expires = v.reservation.expires
+       /\ old.reservation.retained = v.reservation.retained
+       /\ old.tenant.active = v.tenant.active
+       /\ old.tenant.limit = v.tenant.limit
+       /\ old.tenant.held = v.tenant.held
+       /\ old.tenant.spent = v.tenant.spent
+       /\ old.tenant.budget = v.tenant.budget
+       /\ old.tenant.overrun = v.tenant.overrun
+       /\ old.tenant.queued = v.tenant.queued
+       /\ old.tenant.queue_limit = v.tenant.queue_limit
+       /\ old.pool.active = v.pool.active
+       /\ old.pool.limit = v.pool.limit
+       /\ old.pool.clock = v.pool.clock
+       /\ old.pool.retention = v.pool.retention
+       /\ old.pool.next_life = v.pool.next_life
+       /\ old.pool.next_generation = v.pool.next_generation
+    \/ (e.generation = old.reservation.generation /\ old.reservation.lease <= v.pool.clock)
 
 \* a new record keeps the parameters that retries are compared with [IDN-2]
 \* For reserve.
@@ -1346,6 +1462,15 @@ a_proof_confirms_the_stop(old, v, e) ==
          /\ e.owner = old.reservation.owner)
     \/ v.reservation.state \notin {"RUNNING", "CANCELLING", "PREEMPTING", "ORPHANED"}
 
+\* capacity is never lost for good, and nothing waits again [LEA-3 LIF-6]
+\* For force_release.
+an_operator_can_always_end_silence(old, v, e) ==
+    \/ ~(/\ e.authorised
+         /\ old.reservation.state \in {"RUNNING", "CANCELLING", "PREEMPTING", "ORPHANED"}
+         /\ e.generation = old.reservation.generation
+         /\ old.reservation.lease <= v.pool.clock)
+    \/ v.reservation.state = (IF old.reservation.state = "CANCELLING" THEN "CANCELLED" ELSE "FAILED")
+
 \* cancelled, completed, waiting again, or failed [LIF-4 LIF-6 LIF-9]
 \* For finish.
 outcomes_say_what_happened(old, v, e) ==
@@ -1378,7 +1503,7 @@ a_receipt_is_billed(old, v, e) ==
             \/ v.reservation.used = Max(old.reservation.used, e.used)))
 
 \* the last usage reported is billed [GRO-4 GRO-6 LEA-4]
-\* For fence.
+\* For fence, force_release.
 a_fenced_execution_is_billed(old, v, e) ==
     \/ ~(/\ old.reservation.state \in {"RUNNING", "CANCELLING", "PREEMPTING", "ORPHANED"}
          /\ v.reservation.state \notin {"RUNNING", "CANCELLING", "PREEMPTING", "ORPHANED"})

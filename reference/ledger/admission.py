@@ -1,6 +1,6 @@
 """The front of a ledger that also does what has become due, so that no change of the queue's head is missed (QUE-4)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from attrs import frozen
 
@@ -20,6 +20,13 @@ GATEWAY_LEASE = 30 * MICROSECONDS_PER_SECOND
 """How long a promoted reservation waits for its start: long enough for a gateway to hear of it and act."""
 
 _MAKES_ROOM = {Decision.RELEASED, Decision.EXPIRED, Decision.REQUEUED}
+_LACKS_ROOM = {
+    Reason.TENANT_CAPACITY,
+    Reason.POOL_CAPACITY,
+    Reason.BUDGET,
+    Reason.BEHIND_OTHERS,
+    Reason.QUEUE_FULL,
+}
 _LIMITS = {LedgerEventKind.SET_POOL_LIMIT, LedgerEventKind.SET_TENANT_LIMIT, LedgerEventKind.SET_BUDGET}
 
 
@@ -37,6 +44,8 @@ class Served:
 
     reply: LedgerReply
     follow_ups: tuple[FollowUp, ...]
+    cleared: tuple[FollowUp, ...] = ()
+    """What was done before the reply, since it would have been a refusal for want of what had lapsed."""
 
 
 class Admission:
@@ -59,11 +68,20 @@ class Admission:
         self._may_promote = may_promote
 
     def submit(self, event: LedgerEvent) -> Served:
-        """Decide `event` and, where it changed something, do what became due."""
+        """Decide `event` and, where it changed something, do what became due.
+
+        What has lapsed refuses nobody: before a refusal for want of room, the time limits that have passed are applied,
+        whoever waits is served first, and then the event is decided once more (LEA-1).
+        """
         reply = self._ledger.submit(event)
+        cleared: tuple[FollowUp, ...] = ()
+        if reply.decision is Decision.REFUSED and reply.reason in _LACKS_ROOM:
+            cleared = self._follow_up(False)
+            if _made_room(cleared):
+                reply = self._ledger.submit(event)
         if reply.decision.changes_nothing:
-            return Served(reply, ())
-        return Served(reply, self._follow_up(_may_admit(event, reply)))
+            return Served(reply, (), cleared)
+        return Served(reply, self._follow_up(_may_admit(event, reply)), cleared)
 
     def advance(self) -> tuple[FollowUp, ...]:
         """Do what has become due by the passing of time; call it now and then, since time sends no event."""
@@ -71,7 +89,7 @@ class Admission:
 
     def _follow_up(self, made_room: bool) -> tuple[FollowUp, ...]:
         swept = self._sweep()
-        made_room = made_room or any(each.reply.decision in _MAKES_ROOM for each in swept)
+        made_room = made_room or _made_room(swept)
         return (*swept, *(self.promote() if made_room else ()))
 
     def _sweep(self) -> list[FollowUp]:
@@ -99,6 +117,10 @@ class Admission:
 
     def _submit(self, event: LedgerEvent) -> FollowUp:
         return FollowUp(event, self._ledger.submit(event))
+
+
+def _made_room(done: Sequence[FollowUp]) -> bool:
+    return any(each.reply.decision in _MAKES_ROOM for each in done)
 
 
 def _may_admit(event: LedgerEvent, reply: LedgerReply) -> bool:

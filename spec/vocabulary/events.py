@@ -41,6 +41,8 @@ class LedgerEventKind(Enum):
     """The ledger applies a time limit that has passed."""
     FENCE = "fence"
     """A supervisor's proof that one incarnation of an owner is gone (LEA-4)."""
+    FORCE_RELEASE = "force_release"
+    """An operator gives up on an execution whose stop nobody confirms (LEA-3)."""
     FORGET = "forget"
     """The ledger drops a terminal record after its retention (IDN-5)."""
     TICK = "tick"
@@ -203,6 +205,20 @@ class Fence:
 
 
 @frozen
+class ForceRelease:
+    """Release an execution that is no longer heard of, without any proof that it has stopped.
+
+    The operator answers for that: if it still runs, its capacity is used twice. The record says so for as long as it
+    is kept, by naming no owner.
+    """
+
+    key: Key
+    generation: int
+    authorised: bool = True
+    """Whether the caller is an operator of this pool (ADM-3)."""
+
+
+@frozen
 class Forget:
     """Drop a terminal record whose retention has passed."""
 
@@ -251,6 +267,7 @@ LedgerEvent = (
     | Renew
     | Sweep
     | Fence
+    | ForceRelease
     | Forget
     | Tick
     | SetPoolLimit
@@ -270,6 +287,7 @@ _KINDS: dict[type, LedgerEventKind] = {
     Renew: LedgerEventKind.RENEW,
     Sweep: LedgerEventKind.SWEEP,
     Fence: LedgerEventKind.FENCE,
+    ForceRelease: LedgerEventKind.FORCE_RELEASE,
     Forget: LedgerEventKind.FORGET,
     Tick: LedgerEventKind.TICK,
     SetPoolLimit: LedgerEventKind.SET_POOL_LIMIT,

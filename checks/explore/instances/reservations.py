@@ -284,6 +284,7 @@ def refusals() -> Instance:
 
     Kept are state, amount and bound. Each event comes in its good form and in every bad one: unauthorised, forged, of
     a stranger, of a stale life or generation, malformed, too large, too late, of another amount, digest or deadline.
+    That a forced release leaves a record without an owner is not kept: it is checked at the step.
     """
     slots = tuple(
         Place(
@@ -371,6 +372,13 @@ def _refusable(number: int) -> Iterator[Move]:
         yield event(label, "sweep", clock)
     for authentic, owner, label in ((True, OWNER, ""), (False, OWNER, " forged"), (True, STRANGER, " of a stranger")):
         yield event(label, "fence", authentic=authentic, owner=owner)
+    for authorised, generation, clock, label in (
+        (True, 1, LATE, " after its lease"),
+        (True, 1, SOON, ""),
+        (False, 1, LATE, " unauthorised"),
+        (True, STALE, LATE, " of a stale generation"),
+    ):
+        yield event(label, "force_release", clock, authorised=authorised, generation=generation)
     yield event("", "forget")
     yield event(" after its retention", "forget", LATE)
 

@@ -11,6 +11,7 @@ from kvescrow.spec.vocabulary import (
     Extend,
     Fence,
     Finish,
+    ForceRelease,
     Forget,
     Preempt,
     Promote,
@@ -22,7 +23,9 @@ from kvescrow.spec.vocabulary import (
     Sweep,
 )
 
-KnownEvent = Promote | Start | Extend | ReportUsage | Cancel | Preempt | Finish | Renew | Sweep | Fence | Forget
+KnownEvent = (
+    Promote | Start | Extend | ReportUsage | Cancel | Preempt | Finish | Renew | Sweep | Fence | ForceRelease | Forget
+)
 """The events that speak of a record."""
 
 ReservationEvent = Reserve | KnownEvent
@@ -63,5 +66,7 @@ def _decide_known(event: KnownEvent, record: Reservation, situation: Situation) 
             return leases.sweep(record, pool)
         case Fence():
             return lifecycle.fence(event, record, pool)
+        case ForceRelease():
+            return lifecycle.force_release(event, record, pool)
         case Forget():
             return lifecycle.forget(record, pool)

@@ -8,6 +8,7 @@ from kvescrow.spec.vocabulary import (
     Decision,
     Fence,
     Finish,
+    ForceRelease,
     Preempt,
     Reason,
     ReservationState,
@@ -115,6 +116,21 @@ def fence(event: Fence, record: Reservation, pool: PoolAccount) -> Outcome:
             return requeue(record, record.used, Reason.OWNER_FENCED)
         case _:
             return settle(record, S.FAILED, record.used, pool, Reason.OWNER_FENCED)
+
+
+def force_release(event: ForceRelease, record: Reservation, pool: PoolAccount) -> Outcome:
+    """Release silent work on an operator's word, without proof of a stop; the record then names no owner (LEA-3)."""
+    if record.state in (S.QUEUED, S.RESERVED):
+        return refused(Reason.NOT_RUNNING)
+    if record.is_terminal:
+        return refused(Reason.CLOSED)
+    if event.generation != record.generation:
+        return refused(Reason.STALE_GENERATION)
+    if not record.lease_ran_out(pool.clock):
+        return refused(Reason.LIVE)
+    # Even preempted work never waits again: a second execution could meet the first.
+    end = S.CANCELLED if record.state is S.CANCELLING else S.FAILED
+    return settle(changed(record, owner=None), end, record.used, pool, Reason.FORCED)
 
 
 def forget(record: Reservation, pool: PoolAccount) -> Outcome:

@@ -68,7 +68,8 @@ _EMPTY = all_of(
 WHOM_TO_OBEY = (
     StepRule("only_the_authorised_change_anything", implies(~event.authorised, unchanged), ("ADM-3",),
              "FORBIDDEN comes first",
-             events=_on("reserve", "start", "extend", "report_usage", "cancel", "preempt", "renew")),
+             events=_on("reserve", "start", "extend", "report_usage", "cancel", "preempt", "renew",
+                        "force_release")),
     StepRule("only_proofs_change_anything", implies(~event.authentic, unchanged), ("REC-1", "LEA-4"),
              "a forged receipt or proof changes nothing", events=_on("finish", "fence")),
     StepRule("only_the_owner_moves_its_work", implies(before(owned) & changed, this_owner & this_generation),
@@ -77,6 +78,9 @@ WHOM_TO_OBEY = (
              "an event of an earlier life of the key changes nothing", events=_on("start", "cancel", "renew")),
     StepRule("only_this_execution_is_preempted", implies(changed, this_generation), ("IDN-5", "LIF-9"),
              "a stale list of victims stops nothing", events=_on("preempt")),
+    StepRule("only_silent_work_is_forced",
+             implies(changed, this_generation & (before(reservation.lease) <= pool.clock)), ("LEA-2", "LEA-3", "IDN-5"),
+             "this execution, and not before its owner's lease has run out", events=_on("force_release")),
 )  # fmt: skip
 
 HOW_WORK_BEGINS = (
@@ -168,6 +172,10 @@ HOW_WORK_ENDS = (
              "the owner's authentic receipt always releases", events=_on("finish")),
     StepRule("a_proof_confirms_the_stop", implies(before(owned) & event.authentic & this_owner, ~owned), ("LEA-4",),
              "there is a bounded second exit", events=_on("fence")),
+    StepRule("an_operator_can_always_end_silence",
+             implies(event.authorised & before(owned) & this_generation & (before(reservation.lease) <= pool.clock),
+                     reservation.state == if_else(_was(S.CANCELLING), S.CANCELLED, S.FAILED)), ("LEA-3", "LIF-6"),
+             "capacity is never lost for good, and nothing waits again", events=_on("force_release")),
     StepRule("outcomes_say_what_happened",
              implies(stopped, reservation.state == if_else(
                  _was(S.CANCELLING), S.CANCELLED,
@@ -183,7 +191,7 @@ HOW_WORK_ENDS = (
     StepRule("a_receipt_is_billed", _billed(final_usage), ("GRO-4", "GRO-6"),
              "the usage up to the bound is spent, and the rest is an overrun", events=_on("finish")),
     StepRule("a_fenced_execution_is_billed", _billed(before(reservation.used)), ("GRO-4", "GRO-6", "LEA-4"),
-             "the last usage reported is billed", events=_on("fence")),
+             "the last usage reported is billed", events=_on("fence", "force_release")),
     StepRule("nothing_else_is_billed",
              (tenant.spent == before(tenant.spent)) & (tenant.overrun == before(tenant.overrun)), ("GRO-4",),
              "billing happens once, at the stop",

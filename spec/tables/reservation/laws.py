@@ -35,6 +35,8 @@ owned = reservation.state.is_in(OWNED_STATES)
 terminal = reservation.state.is_in(TERMINAL_STATES)
 absent = reservation.state == S.ABSENT
 charge = if_else(charged, reservation.bound, 0)
+disowned = terminal & (reservation.generation >= 1) & (reservation.owner == NOBODY)
+"""The mark of the one declared breach: an execution that an operator released without proof of its stop."""
 
 INVARIANTS = (
     Invariant("pool_active_is_the_sum", pool.active == charge + rest.pool_active, ("LIF-10",),
@@ -65,6 +67,9 @@ INVARIANTS = (
     Invariant("owned_work_has_an_owner",
               implies(owned, (reservation.generation >= 1) & (reservation.owner != NOBODY)), ("LIF-2", "LEA-2"),
               "nothing runs without owner and generation"),
+    Invariant("executions_keep_their_owner",
+              implies((reservation.generation >= 1) & ~terminal, reservation.owner != NOBODY), ("LEA-3", "REC-3"),
+              "even while it waits again: only an ended record can name no owner of its last execution"),
     Invariant("generations_are_unique",
               (reservation.generation == 0) | (reservation.generation != other.generation), ("IDN-5", "IDN-3"),
               "no two reservations ever share an execution generation"),
@@ -102,7 +107,13 @@ RULES = (
              "a new request never makes the queue longer than its limit", events=frozenset({"reserve"})),
     StepRule("only_a_confirmed_stop_releases", implies(before(owned), owned), ("LIF-3", "LEA-3", "LIF-7"),
              "owned work stays charged: no cancel, expiry or renewal releases it",
-             events=frozenset(_OTHERS_THAN - {"finish", "fence"})),
+             events=frozenset(_OTHERS_THAN - {"finish", "fence", "force_release"})),
+    StepRule("a_forced_release_is_declared", implies(before(owned) & ~owned, disowned), ("LEA-3", "LIF-4"),
+             "what is released without a confirmed stop names no owner for as long as it is on record",
+             events=frozenset({"force_release"})),
+    StepRule("nothing_else_is_disowned", implies(disowned, before(disowned)), ("LEA-3",),
+             "so every record with that mark, and no other, is outside the safety claim",
+             events=frozenset(_OTHERS_THAN - {"force_release"})),
     StepRule("a_stop_needs_the_owners_receipt",
              implies(before(owned) & ~owned,
                      event.authentic & (event.owner == before(reservation.owner))

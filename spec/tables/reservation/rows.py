@@ -345,7 +345,7 @@ RENEW = (
         "the owner is told to stop"),
 )  # fmt: skip
 
-# --- sweep, fence, forget -------------------------------------------------------------------------------------------
+# --- sweep, fence, force_release, forget ----------------------------------------------------------------------------
 
 NOTHING_DUE = Reply(D.NOTHING_DUE)
 
@@ -361,7 +361,7 @@ SWEEP = (
     row("sweep.running_lapsed", [S.RUNNING], Reply(D.SUSPECTED), "LEA-3 LEA-6",
         "time alone proves no stop: suspect, and still charged", when=lapsed, to=S.ORPHANED),
     row("sweep.nothing_due", KNOWN, NOTHING_DUE, "LEA-3 LEA-6 LIF-8",
-        "no limit has passed, or no time limit applies"),
+        "no limit has passed, or none applies: work asked to stop is not made suspect, or a cancel would be lost"),
 )  # fmt: skip
 
 FENCE = (
@@ -379,6 +379,25 @@ FENCE = (
         "the stop it was asked for; it waits again", to=S.QUEUED, do=requeue(reservation.used)),
 )  # fmt: skip
 
+# Not a stop: the execution may still run. So the record names no owner, for all to see, and never waits again.
+DISOWN = (*SETTLE_FENCED, reservation.owner.becomes(NOBODY))
+
+FORCE_RELEASE = (
+    row("force_release.forbidden", ALL, refused(R.FORBIDDEN), "ADM-3", "not an operator of this pool", when=forbidden),
+    row("force_release.unknown", [S.ABSENT], refused(R.UNKNOWN_KEY), "LIF-1", "there is no record"),
+    row("force_release.not_running", [S.QUEUED, S.RESERVED], refused(R.NOT_RUNNING), "LIF-2",
+        "nothing was launched: a cancel releases it safely"),
+    row("force_release.closed", TERMINAL, refused(R.CLOSED), "LIF-8 LIF-5", "it was released before"),
+    row("force_release.stale_generation", OWNED, refused(R.STALE_GENERATION), "IDN-5",
+        "an earlier execution was meant", when=stale_generation),
+    row("force_release.live", OWNED, refused(R.LIVE), "LEA-2 LEA-3",
+        "its owner's lease has not run out: ask it to stop, or fence it off", when=~lapsed),
+    row("force_release.cancelled", [S.CANCELLING], Reply(D.RELEASED, R.FORCED), "LEA-3 LIF-6",
+        "outside the safety claim, and the record says so: it names no owner", to=S.CANCELLED, do=DISOWN),
+    row("force_release.failed", [S.RUNNING, S.PREEMPTING, S.ORPHANED], Reply(D.RELEASED, R.FORCED), "LEA-3 IDN-3",
+        "likewise; it never waits again, since a second execution could meet the first", to=S.FAILED, do=DISOWN),
+)  # fmt: skip
+
 FORGET = (
     row("forget.unknown", [S.ABSENT], refused(R.UNKNOWN_KEY), "LIF-1", "there is no record"),
     row("forget.live", [s for s in KNOWN if s not in TERMINAL_STATES], refused(R.LIVE), "IDN-6",
@@ -394,5 +413,6 @@ FORGET = (
 )  # fmt: skip
 
 ROWS: tuple[Row, ...] = (
-    *RESERVE, *PROMOTE, *START, *EXTEND, *REPORT_USAGE, *CANCEL, *PREEMPT, *FINISH, *RENEW, *SWEEP, *FENCE, *FORGET,
+    *RESERVE, *PROMOTE, *START, *EXTEND, *REPORT_USAGE, *CANCEL, *PREEMPT, *FINISH, *RENEW, *SWEEP, *FENCE,
+    *FORCE_RELEASE, *FORGET,
 )  # fmt: skip

@@ -124,6 +124,11 @@ EVENTS = (
         {"authentic": BOOL, "owner": NAME},
         "a supervisor's proof that an incarnation of the owner is gone",
     ),
+    Event(
+        "force_release",
+        {"authorised": BOOL, "generation": INT},
+        "an operator gives up on an execution whose stop nobody confirms",
+    ),
     Event("forget", {}, "the ledger drops a terminal record after its retention"),
 )
 event = merged_event_entity(EVENTS)

@@ -29,7 +29,7 @@ PINS = {
     "identities": Pin(16318, 680982, 69136, 21, 4374),
     "limits": Pin(3648, 116736, 33416, 13),
     "full-queue": Pin(4032, 120960, 32952, 11),
-    "refusals": Pin(761, 115672, 5890, 12),
+    "refusals": Pin(761, 121760, 6314, 12),
     "account": Pin(256, 5376, 2688, 4),
     "promises": Pin(193, 9843, 1272, 6),
     "executions": Pin(232, 3944, 552, 13),

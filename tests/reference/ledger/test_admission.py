@@ -178,3 +178,43 @@ def test_a_record_without_retention_is_forgotten_at_once(open_ledger: Open, smal
     served = front.submit(Cancel(Key("red", "brief"), 1))
     assert told(served.follow_ups) == [(Forget(Key("red", "brief")), Decision.FORGOTTEN, Reason.NONE)]
     assert ledger.snapshot().reservations == {}
+
+
+def test_what_has_lapsed_refuses_nobody(open_ledger: Open, small: LedgerConfig) -> None:
+    """Given a hold of 8 whose gateway died and whom nobody has swept, a newcomer of 6 is admitted (LEA-1)."""
+    ledger = open_ledger(small)
+    front = Admission(ledger)
+    front.submit(ask("red", "dead", 8, lease=5))
+    ledger.submit(Tick(5))
+
+    served = front.submit(ask("blue", "new", 6))
+
+    assert served.reply.decision is Decision.ADMITTED
+    assert told(served.cleared) == [(Sweep(Key("red", "dead")), Decision.EXPIRED, Reason.LEASE_EXPIRED)]
+    assert served.follow_ups == ()
+    assert ledger.snapshot().pool_active == 6
+
+
+def test_who_waits_comes_before_the_newcomer_in_what_has_lapsed(open_ledger: Open, small: LedgerConfig) -> None:
+    ledger = open_ledger(small)
+    front = Admission(ledger)
+    front.submit(ask("red", "dead", 8, lease=5))
+    front.submit(ask("red", "waiting", 7, max_wait=1000))
+    ledger.submit(Tick(5))
+
+    served = front.submit(ask("blue", "new", 6))
+
+    assert admitted(served.cleared) == ["waiting"]
+    assert (served.reply.decision, served.reply.reason) == (Decision.REFUSED, Reason.POOL_CAPACITY)
+    assert ledger.snapshot().pool_active == 7
+
+
+def test_a_hold_that_has_not_lapsed_refuses(open_ledger: Open, small: LedgerConfig) -> None:
+    ledger = open_ledger(small)
+    front = Admission(ledger)
+    front.submit(ask("red", "alive", 8, lease=6))
+    ledger.submit(Tick(5))
+
+    served = front.submit(ask("blue", "new", 6))
+
+    assert (served.reply.reason, served.cleared) == (Reason.POOL_CAPACITY, ())

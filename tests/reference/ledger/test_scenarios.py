@@ -14,6 +14,7 @@ from kvescrow.spec.vocabulary import (
     Decision,
     Extend,
     Finish,
+    ForceRelease,
     Forget,
     Key,
     LedgerEvent,
@@ -335,6 +336,38 @@ def test_the_fence_releases_all_work_of_its_owner(
     assert said(ledger.submit(finish(keys[0], "worker", 1, 90))) == (D.RECORDED, R.NONE)
     snapshot = ledger.snapshot()
     assert (snapshot.pool_active, snapshot.tenants["red"].spent) == (0, 60)
+
+
+SILENT = {S.ORPHANED: (S.FAILED, Sweep), S.CANCELLING: (S.CANCELLED, Cancel), S.PREEMPTING: (S.FAILED, Preempt)}
+
+
+@pytest.mark.parametrize("state", SILENT, ids=lambda state: state.value.lower())
+def test_an_operator_releases_silent_work_and_the_record_says_so(
+    open_ledger: Open, config: LedgerConfig, finish: Finisher, state: ReservationState
+) -> None:
+    ledger = open_ledger(config)
+    key, (end, event) = Key("red", "A"), SILENT[state]
+    life = ledger.submit(ask(key, 9_000)).life
+    ledger.submit(Start(key, life, "w1", lease=10))
+    ledger.submit(ReportUsage(key, "w1", 1, 2_000))
+    if event is not Sweep:
+        ledger.submit(event(key, 1))
+    assert said(ledger.submit(ForceRelease(key, 1))) == (D.REFUSED, R.LIVE), "its lease has not run out"
+    ledger.submit(Tick(10))
+    if event is Sweep:
+        ledger.submit(Sweep(key))
+    assert ledger.snapshot().reservations[key].state is state
+
+    assert said(ledger.submit(ForceRelease(key, 1, authorised=False))) == (D.REFUSED, R.FORBIDDEN)
+    assert said(ledger.submit(ForceRelease(key, 2))) == (D.REFUSED, R.STALE_GENERATION)
+    assert said(ledger.submit(ForceRelease(key, 1))) == (D.RELEASED, R.FORCED)
+
+    record, tenant = ledger.snapshot().reservations[key], ledger.snapshot().tenants["red"]
+    assert (record.state, record.owner, record.generation) == (end, "", 1), "nobody vouches for its stop"
+    assert (ledger.snapshot().pool_active, tenant.held, tenant.spent) == (0, 0, 2_000)
+    assert said(ledger.submit(finish(key, "w1", 1, 5_000))) == (D.REFUSED, R.NOT_OWNER), "a late stop releases nothing"
+    assert said(ledger.submit(ForceRelease(key, 1))) == (D.REFUSED, R.CLOSED)
+    assert ledger.journal()[-1].reply.reason is R.FORCED
 
 
 def test_a_group_is_decided_in_order_and_the_journal_has_only_changes(open_ledger: Open, config: LedgerConfig) -> None:
