@@ -82,8 +82,8 @@ class PagedDecoder:
         def work() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, Inspection]:
             plan = unpack(packed, ring.read(slot, len(packed.words)))
             logits, tokens, inspection = self._step(weights, plan, batch.ticket)
-            numbers = (device.download(part) for part in (plan.ticket, tokens, logits))
-            return *numbers, inspection.downloaded(device)
+            ticket, tokens, logits = (device.download(part) for part in (plan.ticket, tokens, logits))
+            return ticket, tokens, logits, inspection.downloaded(device)
 
         def finish(parts: tuple[torch.Tensor, torch.Tensor, torch.Tensor, Inspection]) -> StepResult:
             ticket, tokens, logits, inspection = parts

@@ -30,6 +30,11 @@ class Packed:
     tree: object
     """The tree that was packed; its tensors tell sizes and types, and their content is not looked at again."""
 
+    @property
+    def sizes(self) -> list[torch.Size]:
+        """The size of each tensor in order."""
+        return [tensor.shape for tensor in _tensors(self.tree)]
+
 
 def pack(tree: object) -> Packed:
     """All tensors of a tree of attrs objects and tuples, in order, as words."""
@@ -38,8 +43,7 @@ def pack(tree: object) -> Packed:
 
 def unpack(packed: Packed, words: torch.Tensor) -> Any:
     """The tree whose tensors are views of `words`, wherever these are now."""
-    sizes = [tensor.numel() for tensor in _tensors(packed.tree)]
-    return _rebuilt(packed.tree, iter(torch.split(words, sizes)))
+    return _rebuilt(packed.tree, iter(torch.split(words, [size.numel() for size in packed.sizes])))
 
 
 class DescriptorRing:
@@ -97,5 +101,5 @@ def _rebuilt(tree: T, parts: Iterator[torch.Tensor]) -> T:
         return cast(T, tuple(_rebuilt(part, parts) for part in tree))
     if attrs.has(type(tree)):
         fields = attrs.fields(cast(Any, type(tree)))
-        return cast(T, type(tree)(**{field.name: _rebuilt(getattr(tree, field.name), parts) for field in fields}))
+        return type(tree)(**{field.name: _rebuilt(getattr(tree, field.name), parts) for field in fields})
     return tree

@@ -1,14 +1,33 @@
 """What the command line and the bare script share: a run by the names that a user gives, as JSON and as text."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from attrs import evolve, frozen
 
-from kvescrow.gpu_harness.conform import DEFAULT_REQUESTS, ConformFault, Progress, Settings, conform
-from kvescrow.gpu_harness.sabotage import ALL, CAUGHT, MISSED, REQUESTS, SABOTAGES, matrix, sabotaged
+from kvescrow.gpu_harness.conform import (
+    DEFAULT_REQUESTS,
+    ConformFault,
+    ConformResult,
+    Progress,
+    Settings,
+    Verdict,
+    conform,
+)
+from kvescrow.gpu_harness.conform.platform import open_platform
+from kvescrow.gpu_harness.sabotage import (
+    ALL,
+    CAUGHT,
+    MISSED,
+    SABOTAGES,
+    SabotageResult,
+    check_name,
+    matrix,
+    sabotaged,
+    unsabotaged,
+)
 from kvescrow.gpu_harness.streams import DeviceError, HardwareAbsent
 from kvescrow.reference.traces import PACKAGED, Trace, packaged_trace, read_trace
 from kvescrow.spec.vocabulary import UserError
@@ -16,6 +35,7 @@ from kvescrow.spec.vocabulary import UserError
 AUTO = "auto"
 """cuda where there is one, else cpu."""
 NOT_RUN, FAILED = "not_run", "failed"
+DEFAULT_TRACE = "mooncake"
 
 
 @frozen
@@ -34,12 +54,14 @@ class Asked:
     sabotage: str | None = None
     """Name of a sabotage, or ALL; None: none."""
     requests: int | None = None
-    """None: `DEFAULT_REQUESTS`, or fewer for a sabotage."""
+    """None: `DEFAULT_REQUESTS`."""
     seed: int = 1
+    seeds: int = 1
+    """Sabotages are run under so many seeds, from `seed` on."""
     dtype: str = "float32"
     shape: str = "tiny"
-    trace: str = "mooncake"
-    """A packaged trace, or the path of a file."""
+    trace: str | None = None
+    """A packaged trace, or the path of a file; None: `DEFAULT_TRACE`."""
     journal: Path | None = None
 
     @property
@@ -51,22 +73,20 @@ class Asked:
         kind, _, number = device.partition(":")
         if kind not in ("cpu", "cuda") or (":" in device and (kind == "cpu" or not number.isdecimal())):
             raise UserError(f"device: {self.device!r} is not known; choose from {AUTO}, cpu, cuda, cuda:N")
-        requests = self.requests
-        if requests is None:
-            requests = DEFAULT_REQUESTS if self.sabotage is None else REQUESTS
+        requests = DEFAULT_REQUESTS if self.requests is None else self.requests
         return Settings(device=device, shape=self.shape, dtype=self.dtype, requests=requests, seed=self.seed)
 
 
 def run(asked: Asked, progress: Progress | None = None) -> Report:
     """Do what was asked for. Raises UserError for a user's mistake; every other failure is a verdict."""
     settings = asked.settings
-    if asked.sabotage is not None and asked.journal is not None:
-        raise UserError("journal: a sabotaged run writes none; leave one of the two out")
-    trace = _trace(asked.trace)
+    _check(asked)
     try:
         _check_number(settings.device)
-        report = _conform(asked, trace, settings, progress) if asked.sabotage is None else None
-        report = report or _sabotage(asked.sabotage or ALL, trace, settings, progress)
+        if asked.sabotage is None:
+            report = _conform(asked, settings, progress)
+        else:
+            report = _sabotage(asked.sabotage, settings, asked.seeds, progress)
     except HardwareAbsent as absent:
         report = _without_result(NOT_RUN, settings, str(absent))
     except (ConformFault, DeviceError) as fault:
@@ -79,6 +99,22 @@ def run(asked: Asked, progress: Progress | None = None) -> Report:
     return evolve(report, json={**report.json, "cuda": cuda}, summary=summary)
 
 
+def _check(asked: Asked) -> None:
+    """Refuse what does not go together. Raises UserError."""
+    if asked.sabotage is None:
+        if asked.seeds != 1:
+            raise UserError("seeds: only sabotages are run under several; leave it out, or give a sabotage")
+        return
+    if asked.sabotage != ALL:
+        check_name(asked.sabotage)
+    if asked.seeds < 1:
+        raise UserError(f"seeds: {asked.seeds} is too few; give 1 or more")
+    if asked.journal is not None:
+        raise UserError("journal: a sabotaged run writes none; leave one of the two out")
+    if asked.requests is not None or asked.trace is not None:
+        raise UserError("requests, trace: sabotages have a workload of their own; leave these out")
+
+
 def _check_number(device: str) -> None:
     """Raise HardwareAbsent for the number of a CUDA device that is not there."""
     _, _, number = device.partition(":")
@@ -86,32 +122,58 @@ def _check_number(device: str) -> None:
         raise HardwareAbsent(f"torch finds {torch.cuda.device_count()} CUDA device(s) on this machine, so no {device}")
 
 
-def _trace(name: str) -> Trace:
+def _trace(name: str | None) -> Trace:
+    name = name or DEFAULT_TRACE
     return packaged_trace(name) if name in PACKAGED else read_trace(name)
 
 
-def _conform(asked: Asked, trace: Trace, settings: Settings, progress: Progress | None) -> Report:
-    result = conform(trace, settings, journal=asked.journal, progress=progress)
+def _conform(asked: Asked, settings: Settings, progress: Progress | None) -> Report:
+    result = conform(_trace(asked.trace), settings, journal=asked.journal, progress=progress)
     return Report(result.as_json(), result.summary)
 
 
-def _sabotage(name: str, trace: Trace, settings: Settings, progress: Progress | None) -> Report:
+def _sabotage(name: str, settings: Settings, seeds: int, progress: Progress | None) -> Report:
     names = list(SABOTAGES) if name == ALL else [name]
-    results = [sabotaged(each, trace, settings, progress) for each in names]
-    verdict = CAUGHT if all(result.verdict == CAUGHT for result in results) else MISSED
-    rows = matrix(results)
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    summary = "\n".join([*lines, f"conform --sabotage {name}: {verdict} (* must be found, + at least one of these)"])
-    if name != ALL:
-        return Report(results[0].as_json(), summary)
+    runs = []
+    for run in _sabotaged_runs(names, settings, seeds):
+        runs.append(run)
+        if progress is not None:
+            progress(len(runs), seeds * (len(names) + 1))
+    right = [run for run in runs if isinstance(run, ConformResult)]
+    results = [run for run in runs if isinstance(run, SabotageResult)]
+    caught = all(result.verdict == CAUGHT for result in results)
+    clean = all(run.verdict is Verdict.PASSED for run in right)
+    verdict = CAUGHT if caught and clean else MISSED
+    summary = "\n".join(
+        [
+            *_aligned(matrix(results, right)),
+            f"conform --sabotage {name}: {verdict} (* must be found, + at least one of these)",
+        ]
+    )
     json = {
         "verdict": verdict,
-        "sabotage": ALL,
+        "sabotage": name,
         "device": settings.device,
+        "seeds": seeds,
+        "unsabotaged": [run.as_json() for run in right],
         "sabotages": [result.as_json() for result in results],
     }
     return Report(json, summary)
+
+
+def _sabotaged_runs(names: Sequence[str], settings: Settings, seeds: int) -> Iterator[ConformResult | SabotageResult]:
+    """For each seed the run without a sabotage, then the sabotaged ones."""
+    for seed in range(settings.seed, settings.seed + seeds):
+        seeded = evolve(settings, seed=seed)
+        with open_platform(seeded) as platform:
+            yield unsabotaged(platform, seeded)
+            for name in names:
+                yield sabotaged(name, platform, seeded)
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def _without_result(verdict: str, settings: Settings, reason: str) -> Report:

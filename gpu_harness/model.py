@@ -186,6 +186,25 @@ def _adapter_of(shape: ModelShape, scope: int, layer: int) -> list[torch.Tensor]
     return [torch.zeros_like(tensor) for tensor in drawn] if scope == 0 else drawn
 
 
+def tuned(weights: ModelWeights, epoch: int) -> ModelWeights:
+    """The weights of a later epoch: key and value projections each get a seeded update of rank one, as training gives.
+
+    Epoch 0 is `weights` itself.
+    """
+    if epoch == 0:
+        return weights
+    shape, device, dtype = weights.shape, weights.embedding.device, weights.dtype
+
+    def layer(index: int) -> LayerWeights:
+        generator = torch.Generator().manual_seed(7_000_003 * (index + 1) + epoch)
+        own = weights.layers[index]
+        rows, columns = (torch.randn(width, generator=generator) for width in (shape.kv_width, shape.hidden))
+        update = torch.outer(rows * ADAPTER_SCALE, columns / math.sqrt(shape.hidden)).to(device, dtype)
+        return evolve(own, key=own.key + update, value=own.value - update)
+
+    return evolve(weights, layers=tuple(layer(index) for index in range(shape.layers)))
+
+
 def seeded_weights(
     shape: ModelShape,
     seed: int,

@@ -20,6 +20,7 @@ from torch.nn.functional import pad
 from kvescrow.gpu_harness.arithmetic import ATTENTION_BLOCK, Recipe
 from kvescrow.gpu_harness.evidence import Evidence, EvidenceKind, Finding, from_findings
 from kvescrow.gpu_harness.model import LayerWeights, ModelWeights
+from kvescrow.gpu_harness.pages import PAGE_LENGTH, page_sums
 
 
 @frozen
@@ -28,6 +29,8 @@ class OracleRun:
 
     tokens: tuple[int, ...]
     logits: torch.Tensor
+    sums: tuple[int, ...]
+    """Of each whole page of the cache in order, as `page_sums` has it."""
 
 
 class DenseOracle:
@@ -52,7 +55,14 @@ class DenseOracle:
         while len(tokens) < count:
             rows.append(self.extend(tokens[-1:]))
             tokens.append(int(rows[-1].argmax()))
-        return OracleRun(tuple(tokens), torch.stack(rows).cpu())
+        return OracleRun(tuple(tokens), torch.stack(rows).cpu(), tuple(page_sums(self.pages()).tolist()))
+
+    def pages(self) -> torch.Tensor:
+        """The cache as whole pages of integers [n, layers, 2, PAGE_LENGTH, kv_heads, head_size]."""
+        shape, count = self._weights.shape, self.length // PAGE_LENGTH
+        whole = self._cache[:, :, :, : count * PAGE_LENGTH]
+        split = whole.reshape(shape.layers, 2, shape.kv_heads, count, PAGE_LENGTH, shape.head_size)
+        return _bits(split.permute(3, 0, 1, 4, 2, 5))
 
     @torch.inference_mode()
     def extend(self, tokens: Sequence[int]) -> torch.Tensor:
@@ -183,8 +193,12 @@ def _row_finding(kind: EvidenceKind, request: int, expected: str, found: str) ->
 
 def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether two tensors of one dtype are equal as integers, so that NaN and the sign of zero count."""
-    integer = {4: torch.int32, 2: torch.int16, 8: torch.int64}[one.dtype.itemsize]
-    return torch.equal(one.contiguous().view(integer), other.contiguous().view(integer))
+    return torch.equal(_bits(one), _bits(other))
+
+
+def _bits(values: torch.Tensor) -> torch.Tensor:
+    integer = {4: torch.int32, 2: torch.int16, 8: torch.int64}[values.dtype.itemsize]
+    return values.contiguous().view(integer)
 
 
 @torch.inference_mode()

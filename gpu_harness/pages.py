@@ -75,6 +75,17 @@ def poisoned_page(dtype: torch.dtype, bits: int) -> int | None:
     return bits & ((1 << payload) - 1) if bits & ~((1 << payload) - 1) == nan else None
 
 
+def page_sums(pages: torch.Tensor) -> torch.Tensor:
+    """The fingerprint [n] of each page's integers [n, layers, 2, PAGE_LENGTH, kv_heads, head_size].
+
+    A sum modulo 2**64 of words times distinct odd numbers: changing any one word changes it, and so does a swap of two
+    words that differ.
+    """
+    words = pages.flatten(1)
+    places = torch.arange(words.shape[1], dtype=torch.int64, device=pages.device)
+    return (words.long() * ((2 * places + 1) * _FINGERPRINT_FACTOR)).sum(-1)
+
+
 def page_bytes(shape: ModelShape, dtype: torch.dtype) -> int:
     """Bytes of one page over all layers, K and V (PAG-10)."""
     return shape.layers * 2 * PAGE_LENGTH * shape.kv_width * dtype.itemsize
@@ -103,7 +114,6 @@ class PagedMemory:
         self.stamps = torch.full((pages, 4), NOBODY, dtype=torch.int64, device=device.torch_device)
         self.stamps[:, GENERATION] = 0
         self._generations = [0] * pages
-        self._weights = self._fingerprint_weights()
         if device.is_cuda:
             torch.cuda.synchronize(device.torch_device)  # the streams are not ordered after the default stream
 
@@ -159,27 +169,13 @@ class PagedMemory:
         return checked.then(lambda seen: _canary_evidence(numbers, seen, NOBODY))
 
     def fingerprint(self, stream: Stream, pages: Sequence[int]) -> Pending[dict[int, int]]:
-        """On `stream`: an integer per page of its bits, to compare later with `compare_fingerprints`.
-
-        A sum modulo 2**64 of words times distinct odd numbers: changing any one word changes it, and so
-        does a swap of two words that differ.
-        """
+        """On `stream`: the sum of each page's bits (`page_sums`), to compare later with `compare_fingerprints`."""
         numbers = self._checked(pages)
 
         def work() -> torch.Tensor:
-            return self.device.download(self.sums(self.bits[:, self._upload(numbers)].transpose(0, 1)))
+            return self.device.download(page_sums(self.bits[:, self._upload(numbers)].transpose(0, 1)))
 
         return stream.submit(work).then(lambda sums: dict(zip(numbers, sums.tolist(), strict=True)))
-
-    def sums(self, pages: torch.Tensor) -> torch.Tensor:
-        """The fingerprint [n] of each page's integers [n, layers, 2, PAGE_LENGTH, kv_heads, head_size]."""
-        words = pages.reshape(len(pages), self._weights.shape[0])
-        return (words.long() * self._weights).sum(-1)
-
-    def _fingerprint_weights(self) -> torch.Tensor:
-        words = self.shape.layers * 2 * PAGE_LENGTH * self.shape.kv_width
-        places = torch.arange(words, dtype=torch.int64, device=self.device.torch_device)
-        return (2 * places + 1) * _FINGERPRINT_FACTOR
 
     def _next_generation(self, page: int, parity: int) -> int:
         last = self._generations[page]
@@ -213,7 +209,9 @@ def _canary_evidence(pages: Sequence[int], seen: torch.Tensor, owner: int) -> Ev
     return from_findings(
         Finding(missing, page, owner, -1, "a look at every word", "none")
         if page not in broken
-        else Finding(EvidenceKind.CANARY_BROKEN, page, owner, -1, "poison in every word", f"{broken[page]} other word(s)")
+        else Finding(
+            EvidenceKind.CANARY_BROKEN, page, owner, -1, "poison in every word", f"{broken[page]} other word(s)"
+        )
         for page in pages
         if broken.get(page, 1)
     )

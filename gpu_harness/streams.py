@@ -28,11 +28,15 @@ class HardwareAbsent(DeviceError):
     """The device that was asked for is not in this machine: the run is not_run, not passed (CON-3)."""
 
 
-class EventNeverRecorded(DeviceError):
+class EventMisuse(DeviceError):
+    """An event was used in a way that CUDA answers with silence."""
+
+
+class EventNeverRecorded(EventMisuse):
     """An event was asked or waited for before any stream recorded it."""
 
 
-class EventAlreadyRecorded(DeviceError):
+class EventAlreadyRecorded(EventMisuse):
     """An event was recorded a second time, which would move the point that earlier readers rely on."""
 
 

@@ -15,14 +15,15 @@ from kvescrow.checks.cli.progress import progress
 @click.option(
     "--sabotage",
     metavar="NAME",
-    help="Make one known mistake and pass only where it is caught: release-at-cancel, cross-scope-reuse, "
-    "reuse-before-ticket-ends, or all.",
+    help="Make one known mistake and pass only where the evidence that must show it does. `all` makes every one, and "
+    "the printed matrix names them.",
 )
-@click.option("--requests", type=int, help="Requests of the trace; 100 where left out, 24 for a sabotage.")
+@click.option("--requests", type=int, help="Requests of the trace; 100 where left out.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Seed of weights, tokens and cancels.")
+@click.option("--seeds", type=int, default=1, show_default=True, help="Run sabotages under so many seeds.")
 @click.option("--dtype", default="float32", show_default=True, help="float32 or bfloat16.")
 @click.option("--shape", default="tiny", show_default=True, help="Shape of the model: tiny, small or llama-1b.")
-@click.option("--trace", default="mooncake", show_default=True, help="A packaged trace, or a file in a known format.")
+@click.option("--trace", help="A packaged trace, or a file in a known format; mooncake where left out.")
 @click.option(
     "--journal",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -34,9 +35,10 @@ def command(
     sabotage: str | None,
     requests: int | None,
     seed: int,
+    seeds: int,
     dtype: str,
     shape: str,
-    trace: str,
+    trace: str | None,
     journal: Path | None,
     json_file: str | None,
 ) -> int:
@@ -49,7 +51,7 @@ def command(
     # torch takes seconds to load.
     from kvescrow.gpu_harness.front import Asked, run
 
-    asked = Asked(device, sabotage, requests, seed, dtype, shape, trace, journal)
+    asked = Asked(device, sabotage, requests, seed, seeds, dtype, shape, trace, journal)
     with progress("conform") as advance:
         report = run(asked, lambda done, total: advance(done, total, ""))
     return conclude(report.json, report.summary, json_file)

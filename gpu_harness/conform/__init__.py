@@ -4,10 +4,10 @@
 `conduct` the seam for sabotage, `judge` the comparison with an independent decode, `harness` the whole.
 """
 
+from kvescrow.gpu_harness.conform.arrivals import Progress
 from kvescrow.gpu_harness.conform.conduct import Conduct, LaunchedStep
 from kvescrow.gpu_harness.conform.control import ConformFault
 from kvescrow.gpu_harness.conform.harness import conform
-from kvescrow.gpu_harness.conform.loop import Progress
 from kvescrow.gpu_harness.conform.result import ConformResult, Verdict
 from kvescrow.gpu_harness.conform.settings import DEFAULT_REQUESTS, DTYPES, Settings
 

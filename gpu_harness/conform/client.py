@@ -1,4 +1,4 @@
-"""What clients see: the tokens that they are given, watched from their side (LIF-6)."""
+"""What clients see: what is launched for them and the tokens that they are given, from their side (LIF-3, LIF-6)."""
 
 from kvescrow.gpu_harness.evidence import Evidence, EvidenceKind, Finding, from_findings
 from kvescrow.spec.vocabulary import Key
@@ -17,6 +17,12 @@ class Clients:
         """The ledger has accepted the client's cancel: nothing may come after this."""
         self._cancelled.add(key)
 
+    def launched(self, key: Key, request: int, ticket: int) -> None:
+        """A step is launched for a client's request."""
+        if key in self._cancelled:
+            kind = EvidenceKind.LAUNCH_AFTER_CANCEL
+            self._late.append(Finding(kind, -1, request, ticket, "no launch after the cancel", "a launch"))
+
     def give(self, key: Key, request: int, token: int) -> None:
         """A client is given a token; `request` is the generation that sampled it."""
         self.tokens += 1
@@ -27,5 +33,5 @@ class Clients:
 
     @property
     def evidence(self) -> Evidence:
-        """OUTPUT_AFTER_CANCEL for each token that came too late."""
+        """OUTPUT_AFTER_CANCEL for each token that came too late, LAUNCH_AFTER_CANCEL for each launch."""
         return from_findings(self._late)

@@ -5,15 +5,23 @@ evidence must catch.
 """
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from attrs import define, field
 
+from kvescrow.gpu_harness.conform.frames import Frames
 from kvescrow.gpu_harness.conform.serving import Serving
-from kvescrow.gpu_harness.conform.workload import TENANTS
+from kvescrow.gpu_harness.conform.workload import prefix_scope
 from kvescrow.gpu_harness.decoder import StepResult
-from kvescrow.gpu_harness.pages import PAGE_LENGTH
+from kvescrow.gpu_harness.descriptor import DescriptorRing
+from kvescrow.gpu_harness.device import Device
+from kvescrow.gpu_harness.model import ModelWeights
+from kvescrow.gpu_harness.pages import SINK, PageClaim, PagedMemory
 from kvescrow.gpu_harness.streams import Event, Pending, Stream
 from kvescrow.spec.vocabulary import PrefixScope
+
+if TYPE_CHECKING:
+    from kvescrow.gpu_harness.conform.loop import Loop
 
 
 @define(eq=False)
@@ -24,21 +32,65 @@ class LaunchedStep:
     stream: Stream
     members: tuple[Serving, ...]
     pending: Pending[StepResult]
-    before: Event | None
-    """Ends with the step before it on the same stream; None where it is the first."""
+    end: Event
+    """What the worker asks to know that the step is over."""
     settled: bool = field(default=False, init=False)
 
 
 class Conduct:
     """The right decisions."""
 
-    def scope(self, scope: int) -> PrefixScope:
-        """The scope in which a request of the tenant with adapter number `scope` may share pages (SCO-1)."""
-        return PrefixScope(tenant=TENANTS[scope], adapter=f"adapter-{scope}", page_length=PAGE_LENGTH)
+    # --- what the worker has ----------------------------------------------------------------------------------------
 
-    def is_over(self, step: LaunchedStep) -> bool:
-        """Whether nothing of a launched step can touch its pages any more (PAG-4)."""
-        return step.pending.done()
+    def memory(self, device: Device, weights: ModelWeights, pages: int) -> PagedMemory:
+        """The pool on the device; `pages` counts the sink."""
+        return PagedMemory(device, weights.shape, pages, weights.dtype)
+
+    def frames(self, memory: PagedMemory) -> Frames:
+        """What does on the device as the page pool decides."""
+        return Frames(memory)
+
+    def ring(self, device: Device) -> DescriptorRing:
+        """Where step descriptors are written."""
+        return DescriptorRing(device)
+
+    # --- prefixes ---------------------------------------------------------------------------------------------------
+
+    def scope(self, number: int) -> PrefixScope:
+        """The scope in which a request of scope `number` may share pages (SCO-1)."""
+        return prefix_scope(number)
+
+    def known_as(self, tokens: Sequence[int]) -> Sequence[int]:
+        """The tokens by which the page pool knows a prompt (SCO-2)."""
+        return tokens
+
+    def hits(self, serving: Serving, claims: Sequence[PageClaim], cached: int) -> tuple[list[PageClaim], int]:
+        """The pages that a request starts with and the tokens in them, after the pool's answer (PAG-7)."""
+        return list(claims), cached
+
+    def drains_before(self, epoch: int) -> bool:
+        """Whether weights are changed only when nothing runs on the old ones (SCO-5)."""
+        return True
+
+    # --- steps ------------------------------------------------------------------------------------------------------
+
+    def table(self, claims: Sequence[PageClaim]) -> tuple[PageClaim, ...]:
+        """The block table of a request in a step: its pages in logical order."""
+        return tuple(claims)
+
+    def scratch(self, frames: Frames) -> int:
+        """The page that padding rows write: one that is never granted."""
+        return SINK
+
+    def end(self, stream: Stream, other: Stream, pending: Pending[StepResult], before: Event | None) -> Event:
+        """The event that says when a step on `stream` is over; `before` ends with the step before it there (PAG-4)."""
+        return pending.event
+
+    # --- ends -------------------------------------------------------------------------------------------------------
+
+    def obeys(self, serving: Serving) -> bool:
+        """Whether an accepted cancel withholds the next launch (LIF-3)."""
+        return True
 
     def over_at_cancel(self, steps: Sequence[LaunchedStep]) -> Sequence[LaunchedStep]:
         """Which of the `steps` in flight for an execution end with its accepted cancel: no kernel does (LIF-3)."""
@@ -47,3 +99,12 @@ class Conduct:
     def may_show(self, serving: Serving) -> bool:
         """Whether a client may be given what a step has sampled for it: an accepted cancel dominates (LIF-6)."""
         return not serving.is_stopping
+
+    # --- what others do meanwhile -----------------------------------------------------------------------------------
+
+    def holds(self, worker: "Loop", stream: Stream, members: Sequence[Serving]) -> bool:
+        """Whether the next step is held back, so that what is done meanwhile is done while it is in flight."""
+        return False
+
+    def meanwhile(self, worker: "Loop", step: LaunchedStep) -> None:
+        """What is done while `step` is held back."""

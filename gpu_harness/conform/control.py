@@ -21,12 +21,14 @@ from kvescrow.spec.vocabulary import (
     Cancel,
     Decision,
     ExecutionState,
+    Extend,
     Finish,
     Key,
     LedgerEvent,
     PageState,
     PrefixScope,
     Promote,
+    Reason,
     Receipt,
     Reserve,
     Start,
@@ -34,7 +36,6 @@ from kvescrow.spec.vocabulary import (
 )
 
 POOL = "conform"
-OWNER = "decoder/incarnation-1"
 FAR = 1 << 50
 """A time, or a span of it, that no run reaches: this harness looks at memory, and limits of time have other tests."""
 _KEYRING_SEED = b"a run of the harness signs for itself alone."
@@ -63,11 +64,18 @@ class Control:
         self._keyring = Keyring({"run": hashlib.sha256(_KEYRING_SEED).digest()}, "run")
         self._ledger = MemoryLedger(config, keyring=self._keyring, clock=clock, recorder=journal.ledger)
         self._admission = Admission(self._ledger, lease=FAR)
-        self.pool = PagePool(pages, page_length, recorder=journal.page)
-        self._executions = Executions(self.pool)
-        self._steps: dict[int, Step] = {}
+        self._sizes = pages, page_length
+        self._incarnation = 0
+        self._begin_worker()
         self.admitted: deque[Admitted] = deque()
         """Reservations that wait for their start, first come first."""
+
+    def _begin_worker(self) -> None:
+        self._incarnation += 1
+        self._owner = f"decoder/incarnation-{self._incarnation}"
+        self.pool = PagePool(*self._sizes, recorder=self._journal.page)
+        self._executions = Executions(self.pool)
+        self._steps: dict[int, Step] = {}
 
     # --- the ledger -------------------------------------------------------------------------------------------------
 
@@ -82,12 +90,20 @@ class Control:
 
     def start(self, admitted: Admitted) -> int:
         """Start a reservation and return its generation; nothing is launched before (LIF-2)."""
-        reply = self._submit(Start(admitted.key, admitted.life, OWNER, lease=FAR))
+        reply = self._submit(Start(admitted.key, admitted.life, self._owner, lease=FAR))
         _expect(Decision.STARTED, reply.decision, admitted.key)
         begun = self._executions.begin(admitted.key, reply.generation)
         _expect(Decision.STARTED, begun.decision, admitted.key)
         self._journal.execution("begin", admitted.key, begun, {"generation": reply.generation})
         return reply.generation
+
+    def extend(self, serving: Serving, bound: int) -> bool:
+        """Ask for `bound` tokens in all, in the ledger and then in pages; whether it has them now (GRO-2, GRO-3)."""
+        reply = self._submit(Extend(serving.key, self._owner, serving.generation, bound))
+        if reply.decision not in (Decision.EXTENDED, Decision.RECORDED):
+            return False
+        grown = self.pool.grow(serving.holder, (bound - serving.bound) // self.pool.page_length)
+        return grown.decision is Decision.EXTENDED
 
     def _submit(self, event: LedgerEvent) -> LedgerReply:
         served = self._admission.submit(event)
@@ -107,9 +123,9 @@ class Control:
 
     # --- pages ------------------------------------------------------------------------------------------------------
 
-    def acquire(self, holder: str, scope: PrefixScope, planned: Planned) -> Acquired:
-        """Promise all pages that a request may need, and take those of its prompt. Its charge covers them (PAG-1)."""
-        acquired = self.pool.acquire(holder, scope, planned.prompt, len(planned.prompt) + planned.output)
+    def acquire(self, holder: str, scope: PrefixScope, prompt: Sequence[int], bound: int) -> Acquired:
+        """Promise the pages of `bound` tokens, and take those of the prompt. The charge covers them (PAG-1)."""
+        acquired = self.pool.acquire(holder, scope, prompt, bound)
         if not isinstance(acquired, Acquired):
             raise ConformFault(f"{holder}: reserved by the ledger, refused by the pool: {acquired.reason.value}")
         return acquired
@@ -120,6 +136,10 @@ class Control:
         if reply.page is None:
             raise ConformFault(f"{holder}: a promised page was refused: {reply.reason.value}")
         return reply.page
+
+    def retire(self, scope: PrefixScope) -> None:
+        """The weights or the adapter of `scope` have changed: nothing of it is matched again (SCO-5)."""
+        self.pool.retire_scope(scope)
 
     def free_pages(self) -> list[int]:
         """The pages that nobody holds, no step touches and nothing can match."""
@@ -157,23 +177,45 @@ class Control:
         certified = self._executions.certify(serving.key)
         _expect(Decision.CERTIFIED, certified.decision, f"{serving.key}: {certified.reason.value}")
         self._journal.execution("certify", serving.key, certified, {})
-        receipt = Receipt(
-            pool=POOL,
-            key=serving.key,
-            owner=OWNER,
-            generation=serving.generation,
-            last_ticket=certified.last_ticket,
-            outcome=outcome,
-            used=serving.used,
-            key_id=self._keyring.current,
-            mac=b"",
-        )
-        reply = self._submit(Finish(self._keyring.sign(receipt)))
+        reply = self._submit(self._receipt(serving, outcome, certified.last_ticket))
         _expect(Decision.RELEASED, reply.decision, f"{serving.key}: {reply.reason.value}")
         acknowledged = self._executions.acknowledge(serving.key)
         _expect(Decision.FORGOTTEN, acknowledged.decision, serving.key)
         self._journal.execution("acknowledge", serving.key, acknowledged, {})
         self.pool.forget(holder_name(serving.key, serving.generation))
+
+    def _receipt(self, serving: Serving, outcome: StopOutcome, last_ticket: int) -> Finish:
+        receipt = Receipt(
+            pool=POOL,
+            key=serving.key,
+            owner=self._owner,
+            generation=serving.generation,
+            last_ticket=last_ticket,
+            outcome=outcome,
+            used=serving.used,
+            key_id=self._keyring.current,
+            mac=b"",
+        )
+        return Finish(self._keyring.sign(receipt))
+
+    # --- the worker's death -----------------------------------------------------------------------------------------
+
+    def replace_worker(self, lost: Sequence[Serving]) -> None:
+        """The worker is gone, and its device context with it: fence it off, then let another one begin empty (LEA-4).
+
+        `lost` are its executions. Until its fence each stays charged; a receipt that comes after it releases nothing
+        (LIF-5).
+        """
+        for serving in lost:
+            reply = self._submit(self._keyring.fence(POOL, serving.key, self._owner))
+            _expect(Decision.RELEASED, reply.decision, f"{serving.key}: {reply.reason.value}")
+            _expect(Reason.OWNER_FENCED, reply.reason, serving.key)
+            before = self._ledger.snapshot().pool_active
+            late = self._submit(self._receipt(serving, StopOutcome.STOPPED, serving.launches))
+            if late.decision is Decision.RELEASED or self._ledger.snapshot().pool_active != before:
+                raise ConformFault(f"{serving.key}: a receipt of the fenced worker released something")
+        self._journal.next_worker()
+        self._begin_worker()
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
@@ -198,6 +240,6 @@ class Control:
         return found
 
 
-def _expect(wanted: Decision, found: Decision, about: object) -> None:
+def _expect(wanted: Decision | Reason, found: Decision | Reason, about: object) -> None:
     if found is not wanted:
         raise ConformFault(f"{about}: expected {wanted.value}, found {found.value}")

@@ -8,7 +8,7 @@ keeps it true: a broken promise must reach memory to be seen there (PAG-4).
 from collections.abc import Iterable, Sequence
 
 from kvescrow.gpu_harness.evidence import NOTHING, Evidence
-from kvescrow.gpu_harness.pages import PageClaim, PagedMemory, compare_fingerprints
+from kvescrow.gpu_harness.pages import SINK, PageClaim, PagedMemory, compare_fingerprints
 from kvescrow.gpu_harness.streams import Event, Pending, Stream
 from kvescrow.gpu_harness.tickets import TicketWatch
 
@@ -39,6 +39,11 @@ class Frames:
         """Number of pages that hold poison, and are granted to nobody."""
         return len(self._clean)
 
+    @property
+    def first_clean(self) -> int:
+        """The first page that holds poison and is granted to nobody; the sink where there is none."""
+        return min(self._clean, default=SINK)
+
     def grant(self, stream: Stream, pages: Sequence[int], *, owner: int, scope: int, first_index: int) -> None:
         """Hand `pages` to `owner` on `stream`, each of them scrubbed before."""
         if not pages:
@@ -68,21 +73,37 @@ class Frames:
         self._parked.update(dict.fromkeys(pages, self._memory.fingerprint(self.scrubber, pages)))
         self._last.update(dict.fromkeys(pages, shared.event))
 
+    def sums(self, pages: Sequence[int]) -> Prints:
+        """Sum up the bits of `pages`, whose steps are done, before anything else is done to them."""
+        self.join(self.scrubber, pages)
+        return self._memory.fingerprint(self.scrubber, pages)
+
+    @property
+    def found(self) -> Evidence:
+        """What was found so far, where no audit will come: the device is gone."""
+        return self._evidence
+
     def scrub(self, pages: Iterable[int]) -> None:
         """Poison those of `pages`, all free, that are not clean."""
         dirty = [page for page in pages if page not in self._clean]
         if not dirty:
             return
-        self.join(self.scrubber, dirty)
         self._compare([page for page in dirty if page in self._parked])
-        scrubbed = self._memory.reclaim(self.scrubber, dirty)
-        self._last.update(dict.fromkeys(dirty, scrubbed.event))
+        self.reclaim(dirty)
         self._clean.update(dirty)
         self.scrubs += len(dirty)
+
+    def reclaim(self, pages: Sequence[int], stream: Stream | None = None) -> None:
+        """Stamp pages as nobody's and poison them, whatever they were; on the scrub stream unless told otherwise."""
+        stream = stream or self.scrubber
+        self.join(stream, pages)
+        scrubbed = self._memory.reclaim(stream, pages)
+        self._last.update(dict.fromkeys(pages, scrubbed.event))
 
     def _compare(self, pages: Sequence[int]) -> None:
         """Take a second fingerprint of parked pages; the two are compared when they are there."""
         if pages:
+            self.join(self.scrubber, pages)
             now = self._memory.fingerprint(self.scrubber, pages)
             self._compared += [(page, self._parked.pop(page), now) for page in pages]
 

@@ -1,31 +1,41 @@
-"""One conformance run, from a trace to a result."""
+"""One conformance run, from a workload to a result."""
 
-import platform
+import platform as system
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
+from attrs import evolve, frozen
 
+from kvescrow.gpu_harness.conform.arrivals import Progress
 from kvescrow.gpu_harness.conform.conduct import Conduct
 from kvescrow.gpu_harness.conform.control import POOL, Control
+from kvescrow.gpu_harness.conform.hazards import EPOCH_AFTER, POOL_PAGES, hazards
 from kvescrow.gpu_harness.conform.journal import RunJournal
 from kvescrow.gpu_harness.conform.judge import compared_with_oracle
-from kvescrow.gpu_harness.conform.loop import Clock, Loop, Progress
+from kvescrow.gpu_harness.conform.loop import Clock, Loop
+from kvescrow.gpu_harness.conform.platform import Platform, open_platform
 from kvescrow.gpu_harness.conform.result import ConformResult
-from kvescrow.gpu_harness.conform.settings import LIMITS, POSITIONS, TENANT_SHARE, USABLE_PAGES, Settings
+from kvescrow.gpu_harness.conform.settings import LIMITS, TENANT_SHARE, Settings
 from kvescrow.gpu_harness.conform.workload import TENANTS, Planned, workload
-from kvescrow.gpu_harness.decoder import PagedDecoder
-from kvescrow.gpu_harness.device import Device, open_device
-from kvescrow.gpu_harness.model import named_shape, seeded_weights
-from kvescrow.gpu_harness.pages import PAGE_LENGTH, PagedMemory
-from kvescrow.gpu_harness.probe import exact_recipe
+from kvescrow.gpu_harness.evidence import EvidenceKind, Finding, from_findings
+from kvescrow.gpu_harness.pages import PAGE_LENGTH
+from kvescrow.gpu_harness.streams import EventMisuse
 from kvescrow.reference.ledger import LedgerConfig, TenantConfig
 from kvescrow.reference.traces import Trace
 
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 RETENTION = 50_000
 """Microseconds of virtual time after which a terminal record is forgotten: well within a run."""
+
+
+@frozen
+class Workload:
+    """What is offered in a run, and where it comes from."""
+
+    name: str
+    attribution: str
+    planned: tuple[Planned, ...]
 
 
 def conform(
@@ -41,67 +51,92 @@ def conform(
     `conduct` is for sabotage. Raises HardwareAbsent where the device is not in this machine (CON-3), UserError for a
     user's mistake, ConformFault where the reference contradicts itself, DeviceError where the device fails.
     """
-    began = time.perf_counter()
-    shape = named_shape(settings.shape)
+    with open_platform(settings) as platform:
+        offered = of_trace(trace, settings, platform.base.shape.vocabulary)
+        return conform_on(platform, offered, settings, conduct=conduct, journal=journal, progress=progress)
+
+
+def of_trace(trace: Trace, settings: Settings, vocabulary: int) -> Workload:
+    """The requests of a trace as a run of `settings` offers them. Raises UserError where there are fewer."""
     planned = workload(
         trace,
         requests=settings.requests,
         seed=settings.seed,
-        vocabulary=shape.vocabulary,
+        vocabulary=vocabulary,
         chunk=LIMITS.prefill_chunk,
         cancel_rate=settings.cancel_rate,
     )
-    with open_device(settings.device) as device:
-        weights = seeded_weights(
-            shape,
-            settings.seed,
-            scopes=len(TENANTS),
-            dtype=_DTYPES[settings.dtype],
-            device=device.torch_device,
-        )
-        probe = exact_recipe(device, weights)
-        memory = PagedMemory(device, shape, USABLE_PAGES + 1, weights.dtype)
-        decoder = PagedDecoder(weights, memory, probe.recipe, slots=LIMITS.sequences, positions=POSITIONS)
-        clock, config = Clock(), _ledger(planned)
-        record = RunJournal(config, USABLE_PAGES + 1, PAGE_LENGTH, journal)
-        control = Control(config, USABLE_PAGES + 1, PAGE_LENGTH, record, clock)
-        loop = Loop(planned, device, decoder, control, clock, conduct or Conduct(), progress)
-        evidence = loop.run()
-        verdict = record.close()
-        evidence += compared_with_oracle(weights, probe, loop.served)
-        return ConformResult(
-            settings=settings,
-            trace=trace.name,
-            attribution=trace.attribution,
-            torch=torch.__version__,
-            hardware=_hardware(device),
-            exact=probe.exact,
-            reason=probe.reason,
-            recipe=probe.recipe.name,
-            requests=len(planned),
-            tokens=loop.clients.tokens,
-            tally=loop.tally,
-            evidence=evidence,
-            journal_events=verdict.events,
-            rows=len(verdict.rows),
-            violations=(
-                *map(str, verdict.findings),
-                *control.not_conserved([each.key for each in planned]),
-            ),
-            seconds=time.perf_counter() - began,
-        )
+    return Workload(trace.name, trace.attribution, planned)
 
 
-def _ledger(planned: Sequence[Planned]) -> LedgerConfig:
+def of_hazards(settings: Settings, vocabulary: int) -> tuple[Workload, Settings]:
+    """The workload of all hazards, and `settings` with the pool and the change of weights that belong to it."""
+    planned = hazards(settings.seed, vocabulary)
+    small = evolve(settings, requests=len(planned), pages=POOL_PAGES, epoch_after=EPOCH_AFTER)
+    return Workload("hazards", "made here, seeded", planned), small
+
+
+def conform_on(
+    platform: Platform,
+    offered: Workload,
+    settings: Settings,
+    *,
+    conduct: Conduct | None = None,
+    journal: Path | None = None,
+    progress: Progress | None = None,
+) -> ConformResult:
+    """Run `offered` on `platform`; as `conform`.
+
+    An event that is refused ends the run where it is: that is evidence, and nothing after it would be.
+    """
+    began = time.perf_counter()
+    clock, config = Clock(), _ledger(offered.planned, settings.pages)
+    record = RunJournal(config, settings.pages + 1, PAGE_LENGTH, journal)
+    control = Control(config, settings.pages + 1, PAGE_LENGTH, record, clock)
+    loop = Loop(offered.planned, platform, settings, control, clock, conduct or Conduct(), progress)
+    try:
+        evidence = loop.run() + compared_with_oracle(platform, loop.served)
+        left = control.not_conserved(tuple(loop.arrivals.keys))
+    except EventMisuse as misuse:
+        finding = Finding(
+            EvidenceKind.EVENT_REFUSED, -1, -1, loop.tally.steps, "an event that was recorded", str(misuse)
+        )
+        evidence, left = loop.evidence + from_findings([finding]), []
+    finally:
+        loop.close()
+    verdict = record.close()
+    return ConformResult(
+        settings=settings,
+        trace=offered.name,
+        attribution=offered.attribution,
+        torch=torch.__version__,
+        hardware=_hardware(platform),
+        exact=platform.probe.exact,
+        reason=platform.probe.reason,
+        recipe=platform.probe.recipe.name,
+        requests=len(offered.planned),
+        tokens=loop.clients.tokens,
+        tally=loop.tally,
+        evidence=evidence,
+        journal_events=verdict.events,
+        rows=len(verdict.rows),
+        violations=(*map(str, verdict.findings), *left),
+        seconds=time.perf_counter() - began,
+    )
+
+
+def _ledger(planned: Sequence[Planned], pages: int) -> LedgerConfig:
     """A ledger in tokens whose queues and budgets hold the whole run: this harness looks at memory."""
-    tokens = USABLE_PAGES * PAGE_LENGTH
+    tokens = pages * PAGE_LENGTH
     limit = tokens * TENANT_SHARE[0] // TENANT_SHARE[1]
-    budget = len(planned) * tokens
-    terms = TenantConfig(limit=limit, budget=budget, queue_limit=len(planned))
+    # Requests of a killed worker are offered again.
+    budget = 2 * len(planned) * tokens
+    terms = TenantConfig(limit=limit, budget=budget, queue_limit=2 * len(planned))
     return LedgerConfig(POOL, tokens, dict.fromkeys(TENANTS, terms), RETENTION)
 
 
-def _hardware(device: Device) -> str:
-    if device.is_cuda:
-        return torch.cuda.get_device_name(device.torch_device)
-    return platform.processor() or platform.machine()
+def _hardware(platform: Platform) -> str:
+    device = platform.base.embedding.device
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return system.processor() or system.machine()

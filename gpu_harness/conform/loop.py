@@ -6,25 +6,24 @@ back, the cancel is sent, the rest of the worker goes on, and only then the step
 flight is certain, and whatever was wrongly given away under it has been used by then (CON-2).
 """
 
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from attrs import define
 
+from kvescrow.gpu_harness.conform.arrivals import Arrivals, Progress
 from kvescrow.gpu_harness.conform.client import Clients
 from kvescrow.gpu_harness.conform.conduct import Conduct, LaunchedStep
-from kvescrow.gpu_harness.conform.control import Admitted, ConformFault, Control
-from kvescrow.gpu_harness.conform.frames import Frames
+from kvescrow.gpu_harness.conform.control import ConformFault, Control
+from kvescrow.gpu_harness.conform.machine import Machine
+from kvescrow.gpu_harness.conform.platform import Platform
 from kvescrow.gpu_harness.conform.serving import Serving
-from kvescrow.gpu_harness.conform.settings import LIMITS, STEPS_AHEAD
+from kvescrow.gpu_harness.conform.settings import LIMITS, STEPS_AHEAD, Settings
 from kvescrow.gpu_harness.conform.tally import Tally
-from kvescrow.gpu_harness.conform.workload import TENANTS, WHILE_WAITING, Planned
-from kvescrow.gpu_harness.decoder import PagedDecoder
-from kvescrow.gpu_harness.device import Device
+from kvescrow.gpu_harness.conform.workload import OWNERS, Planned, prefix_scope, scope_number
 from kvescrow.gpu_harness.evidence import NOTHING, Evidence
 from kvescrow.gpu_harness.pages import PAGE_LENGTH
 from kvescrow.gpu_harness.plan import Segment, StepBatch
-from kvescrow.gpu_harness.streams import Event, Gate, Stream
+from kvescrow.gpu_harness.streams import Gate, Stream
 from kvescrow.reference.executions import Share, Step
 from kvescrow.reference.scheduler import Chunk, next_step, places
 from kvescrow.spec.vocabulary import Decision, Key, StopOutcome
@@ -33,9 +32,6 @@ MICROSECONDS_PER_STEP = 1_000
 """Virtual time that a launch takes: arrivals are on this clock."""
 TURNS_UNDER_A_GATE = 3
 """Enough to start a request that waited, hand it pages and compute its first chunk."""
-
-Progress = Callable[[int, int], None]
-"""Sees how many requests have ended, of how many."""
 
 
 @define
@@ -55,100 +51,99 @@ class Loop:
     def __init__(
         self,
         planned: Sequence[Planned],
-        device: Device,
-        decoder: PagedDecoder,
+        platform: Platform,
+        settings: Settings,
         control: Control,
         clock: Clock,
         conduct: Conduct,
         progress: Progress | None = None,
     ) -> None:
-        self._planned, self._by_key = deque(planned), {each.key: each for each in planned}
-        self._device, self._decoder, self._control = device, decoder, control
-        self._clock, self._conduct, self._progress = clock, conduct, progress
-        self._waiting: list[Admitted] = []
-        """Requests in the queue whose clients will cancel them there."""
+        self._platform, self._settings = platform, settings
+        self.control, self.conduct, self._clock = control, conduct, clock
+        self.clients, self.tally = Clients(), Tally()
+        self.arrivals = Arrivals(planned, control, self.clients, self.tally, growth=settings.growth, progress=progress)
+        self.machine = Machine(platform, conduct, settings.pages, epoch=0)
         self._batch: dict[Key, Serving] = {}
         self._slots = list(range(LIMITS.sequences))
-        self._in_flight: list[LaunchedStep] = []
-        self._last: dict[str, Event] = {}
-        """The end of the last step on each stream."""
+        self._epoch = self._started = 0
+        self._kills = list(settings.kills)
         self._under_a_gate = False
-        self._ended = 0
-        self._evidence = NOTHING
-        self.frames = Frames(decoder.memory)
-        self.clients = Clients()
+        self.evidence = NOTHING
+        """Of steps and of machines that are gone; `run` adds the rest."""
         self.served: list[Serving] = []
         """Every request that was started."""
-        self.tally = Tally()
 
     def run(self) -> Evidence:
         """Serve everything, wait for the device, and return what steps, grants, audits and clients showed."""
-        while self._ended < len(self._by_key):
+        while self.arrivals.left:
             if self._turn():
                 continue
-            if self._in_flight:
-                self._in_flight[0].pending.event.synchronize()
-            elif self._planned:
-                self._clock.now = max(self._clock.now, self._planned[0].arrival)
-            else:
-                raise ConformFault(f"{len(self._by_key) - self._ended} request(s) cannot go on")
-        while self._in_flight:
-            self._in_flight[0].pending.event.synchronize()
+            if self.machine.in_flight:
+                self.machine.in_flight[0].pending.event.synchronize()
+            elif (arrival := self.arrivals.next_arrival) is not None and arrival > self._clock.now:
+                self._clock.now = arrival
+            elif not self._stop_one_that_waits():
+                raise ConformFault(f"{self.arrivals.left} request(s) cannot go on")
+        while self.machine.in_flight:
+            self.machine.in_flight[0].pending.event.synchronize()
             self._collect()
-        self._scrub_free()
-        self.tally.scrubbed_pages = self.frames.scrubs
-        return self._evidence + self.frames.audit(self._control.free_pages()) + self.clients.evidence
+        self.scrub_free()
+        self.tally.scrubbed_pages += self.machine.frames.scrubs
+        return self.evidence + self.machine.frames.audit(self.control.free_pages()) + self.clients.evidence
+
+    def close(self) -> None:
+        """Let go of the device."""
+        self.machine.close()
 
     def _turn(self) -> bool:
         """Do what can be done now without waiting; whether anything was."""
-        self._offer()
+        self.arrivals.offer(self._clock.now)
         self._start()
+        if self._kills and self.tally.steps >= self._kills[0] and not self._under_a_gate:
+            self._kill_the_worker()
+            return True
         launched = self._launch_next()
         return self._collect() or launched
 
-    # --- coming and waiting -----------------------------------------------------------------------------------------
-
-    def _offer(self) -> None:
-        reserved = {each.key for each in self._control.admitted}
-        for admitted in self._waiting:
-            reply = self._control.cancel(admitted.key, admitted.life)
-            if reply.decision is not Decision.RELEASED:
-                raise ConformFault(f"{admitted.key}: waits, but its cancel was answered {reply.decision.value}")
-            self.clients.cancel_accepted(admitted.key)
-            self.tally.cancelled_reserved += admitted.key in reserved
-            self.tally.cancelled_queued += admitted.key not in reserved
-            self._end()
-        self._waiting.clear()
-        while self._planned and self._planned[0].arrival <= self._clock.now:
-            planned = self._planned.popleft()
-            pages = -(-(len(planned.prompt) + planned.output) // PAGE_LENGTH)
-            reply = self._control.reserve(planned, pages * PAGE_LENGTH)
-            if reply.decision not in (Decision.ADMITTED, Decision.QUEUED):
-                raise ConformFault(f"{planned.key}: {reply.decision.value} {reply.reason.value}")
-            if planned.cancel_at == WHILE_WAITING:
-                self._waiting.append(Admitted(planned.key, reply.life))
+    # --- joining the batch ------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
         """Let the first of the admitted join the batch."""
-        waits = {each.key for each in self._waiting}
-        for admitted in list(self._control.admitted):
-            if not self._slots or not places(len(self._batch), LIMITS):
+        while self._slots and places(len(self._batch), LIMITS) and (first := self.arrivals.first_admitted()):
+            if not self._weights_are_current():
                 return
-            if admitted.key in waits:
-                continue
-            self._control.admitted.remove(admitted)
-            planned = self._by_key[admitted.key]
-            generation = self._control.start(admitted)
+            planned, admitted = first
+            self.control.admitted.remove(admitted)
+            generation = self.control.start(admitted)
             serving = Serving(
-                planned, admitted.life, generation, self._slots.pop(0), len(planned.prompt), planned.output
+                planned,
+                scope_number(planned.scope, self._epoch),
+                admitted.life,
+                generation,
+                self._slots.pop(0),
+                len(planned.prompt),
+                planned.output,
+                bound=self.arrivals.bound(planned),
             )
             self._batch[admitted.key] = serving
             self.served.append(serving)
+            self._started += 1
 
-    def _end(self) -> None:
-        self._ended += 1
-        if self._progress is not None:
-            self._progress(self._ended, len(self._by_key))
+    def _weights_are_current(self) -> bool:
+        """Change the weights when it is time and nothing runs on the old ones; whether a request may start (SCO-5)."""
+        if self._epoch or self._settings.epoch_after is None or self._started < self._settings.epoch_after:
+            return True
+        if self._batch and self.conduct.drains_before(self._epoch + 1):
+            return False
+        old = [scope_number(owner, self._epoch) for owner in range(len(OWNERS))]
+        self._epoch += 1
+        self.tally.epochs += 1
+        self.machine.load(self._epoch)
+        new = [self.conduct.scope(scope_number(owner, self._epoch)) for owner in range(len(OWNERS))]
+        for scope in map(self.conduct.scope, old):
+            if scope not in new:
+                self.control.retire(scope)
+        return True
 
     # --- launching --------------------------------------------------------------------------------------------------
 
@@ -161,78 +156,107 @@ class Loop:
         # Launching the chunk may have held a window, in which the batch changed.
         decodes = [each for each in choice.decodes if not each.is_stopping and self._can_launch(each)]
         if decodes:
-            self._launch(self._device.decode, [(each, 1) for each in decodes])
+            self._launch(self.machine.decode, [(each, 1) for each in decodes])
         return True
 
     def _can_launch(self, serving: Serving) -> bool:
+        machine = self.machine
         if serving.prompt_left:
-            return self._ahead(self._device.prefill) < STEPS_AHEAD
-        return serving.is_prefilled and serving.outputs_left > 0 and self._ahead(self._device.decode) < STEPS_AHEAD
+            return machine.ahead(machine.prefill) < STEPS_AHEAD
+        may = serving.is_prefilled and serving.outputs_left > 0 and machine.ahead(machine.decode) < STEPS_AHEAD
+        return may and self._has_room(serving)
 
-    def _ahead(self, stream: Stream) -> int:
-        return sum(step.stream is stream for step in self._in_flight)
+    def _has_room(self, serving: Serving) -> bool:
+        """Whether the next token is within what is reserved; where it is not, more is asked for (GRO-2, GRO-3)."""
+        if serving.position < serving.bound:
+            return True
+        if not self.control.extend(serving, serving.bound + PAGE_LENGTH):
+            self.tally.growth_denied += not serving.waits_for_growth
+            serving.waits_for_growth = True
+            return False
+        serving.bound += PAGE_LENGTH
+        serving.waits_for_growth = False
+        self.tally.grown += 1
+        return True
+
+    def _stop_one_that_waits(self) -> bool:
+        """Stop the last of those that wait for growth, so that the others can go on; whether there is one (GRO-3)."""
+        waiting = [serving for serving in self._batch.values() if serving.waits_for_growth]
+        if not waiting:
+            return False
+        self.tally.stopped_for_growth += 1
+        self.control.close(waiting[-1])
+        self._confirm_if_idle(waiting[-1], StopOutcome.FAILED)
+        self.scrub_free()
+        return True
 
     def _launch_chunk(self, chunk: Chunk[Serving]) -> None:
         serving = chunk.sequence
         if not serving.has_pages:
             self._take_pages(serving)
-        self._launch(self._device.prefill, [(serving, min(serving.prompt_left, LIMITS.prefill_chunk))])
+        self._launch(self.machine.prefill, [(serving, min(serving.prompt_left, LIMITS.prefill_chunk))])
 
     def _take_pages(self, serving: Serving) -> None:
         """Look the prompt up when its turn comes, so that it hits what came before it."""
-        planned, pool = serving.planned, self._control.pool
-        others = [Conduct().scope(scope) for scope in range(len(TENANTS)) if scope != planned.scope]
-        elsewhere = max(pool.lookup(scope, planned.prompt) for scope in others)
-        acquired = self._control.acquire(serving.holder, self._conduct.scope(planned.scope), planned)
+        prompt, pool, frames = self.conduct.known_as(serving.planned.prompt), self.control.pool, self.machine.frames
+        others = [prefix_scope(number) for number in self._other_tenants(serving)]
+        elsewhere = max(pool.lookup(scope, serving.planned.prompt) for scope in others)
+        scope = self.conduct.scope(serving.scope)
+        acquired = self.control.acquire(serving.holder, scope, prompt, max(serving.bound, len(prompt)))
         self.tally.cross_scope += elsewhere > acquired.cached_tokens
-        self.tally.cross_scope_twins += planned.is_twin and elsewhere > acquired.cached_tokens
-        self.tally.cached_tokens += acquired.cached_tokens
+        self.tally.cross_scope_twins += serving.planned.is_twin and elsewhere > acquired.cached_tokens
         self.tally.hits += acquired.cached_tokens > 0
         hits = acquired.cached_tokens // PAGE_LENGTH
         serving.has_pages, serving.published = True, hits
-        serving.position = acquired.cached_tokens
-        serving.prompt_left -= acquired.cached_tokens
-        self.frames.join(self._device.prefill, acquired.pages[:hits])
-        self._hand_over(self._device.prefill, serving, acquired.pages[hits:], first_index=hits)
+        frames.join(self.machine.prefill, acquired.pages[:hits])
+        self._hand_over(self.machine.prefill, serving, acquired.pages[hits:], first_index=hits)
         serving.pages = list(acquired.pages)
-        serving.claims = self.frames.claims(serving.pages)
+        claims = frames.claims(serving.pages)
+        serving.claims, cached = self.conduct.hits(serving, claims, acquired.cached_tokens)
+        self.tally.cached_tokens += cached
+        serving.position = cached
+        serving.prompt_left -= cached
+
+    def _other_tenants(self, serving: Serving) -> list[int]:
+        tenant = serving.key.tenant
+        return [scope_number(owner, self._epoch) for owner, (other, _) in enumerate(OWNERS) if other != tenant]
 
     def _hand_over(self, stream: Stream, serving: Serving, pages: Sequence[int], *, first_index: int) -> None:
-        self.frames.grant(stream, pages, owner=serving.generation, scope=serving.planned.scope, first_index=first_index)
+        frames = self.machine.frames
+        frames.grant(stream, pages, owner=serving.generation, scope=serving.scope, first_index=first_index)
 
     def _launch(self, stream: Stream, work: Sequence[tuple[Serving, int]]) -> None:
         """Launch a step that computes so many tokens of each; under a gate where a client is about to cancel."""
         due = [] if self._under_a_gate else [serving for serving, _ in work if serving.cancel_is_due]
-        if due:
+        members = [serving for serving, _ in work]
+        held = bool(due) or (not self._under_a_gate and self.conduct.holds(self, stream, members))
+        if held:
             self._drain(stream)
         self.tally.steps += 1
         self._clock.now += MICROSECONDS_PER_STEP
         segments = [self._segment(stream, serving, length) for serving, length in work]
-        members = tuple(serving for serving, _ in work)
         step = Step(self.tally.steps, tuple(map(_share, members, segments)))
-        self._control.launch(step)
-        gate = self._hold(stream) if due else None
-        batch = StepBatch(step.number, segments)
-        pending = self._decoder.launch(stream, batch)
-        self.frames.watch.launched(step.number, batch.pages, pending.event)
-        launched = LaunchedStep(step.number, stream, members, pending, before=self._last.get(stream.name))
-        self._last[stream.name] = pending.event
-        self._in_flight.append(launched)
+        self.control.launch(step)
+        gate = self.machine.hold(stream) if held else None
+        batch = StepBatch(step.number, segments, self.conduct.scratch(self.machine.frames))
+        launched = self.machine.launch(stream, batch, members)
         for serving, length in work:
+            self.clients.launched(serving.key, serving.generation, step.number)
             self._advance(serving, length)
         if gate is not None:
-            self._cancel_under(gate, launched, due)
+            self._under(gate, launched, due)
 
     def _segment(self, stream: Stream, serving: Serving, length: int) -> Segment:
         """What the step does for one request; a page that its next token needs is drawn and granted first."""
         start, prompt = serving.position, serving.planned.prompt
         while len(serving.pages) * PAGE_LENGTH < start + length:
-            page = self._control.draw(serving.holder)
+            page = self.control.draw(serving.holder)
             self._hand_over(stream, serving, [page], first_index=len(serving.pages))
             serving.pages.append(page)
-            serving.claims += self.frames.claims([page])
+            serving.claims += self.machine.frames.claims([page])
         tokens = prompt[start : start + length] if serving.prompt_left else None
-        return Segment(serving.generation, serving.planned.scope, serving.slot, start, tokens, tuple(serving.claims))
+        claims = self.conduct.table(serving.claims)
+        return Segment(serving.generation, serving.scope, serving.slot, start, tokens, claims)
 
     def _advance(self, serving: Serving, length: int) -> None:
         serving.launches += 1
@@ -252,33 +276,35 @@ class Loop:
         """
         changed = False
         behind: set[str] = set()
-        for step in list(self._in_flight):
-            if not step.settled and self._conduct.is_over(step):
-                self._settle(step)
+        for step in list(self.machine.in_flight):
+            if not step.settled and step.end.query():
+                self.settle(step)
                 changed = True
             # Settled comes first: a step that was not over a moment ago may be done by now.
             if step.settled and step.stream.name not in behind and step.pending.done():
-                self._in_flight.remove(step)
+                self.machine.in_flight.remove(step)
                 self._take_in(step)
                 changed = True
             else:
                 behind.add(step.stream.name)
         if changed:
-            self._scrub_free()
-            self.frames.collect()
+            self.scrub_free()
+            self.machine.frames.collect()
         return changed
 
-    def _settle(self, step: LaunchedStep) -> None:
-        self._control.settle(step.number)
+    def settle(self, step: LaunchedStep) -> None:
+        """Tell the reference that nothing of `step` can touch its pages any more."""
+        self.control.settle(step.number)
         step.settled = True
 
-    def _scrub_free(self) -> None:
-        if self._control.pool.counts().free != self.frames.clean:
-            self.frames.scrub(self._control.free_pages())
+    def scrub_free(self) -> None:
+        """Poison the pages that have become free."""
+        if self.control.pool.counts().free != self.machine.frames.clean:
+            self.machine.frames.scrub(self.control.free_pages())
 
     def _take_in(self, step: LaunchedStep) -> None:
         result = step.pending.result()
-        self._evidence += result.evidence
+        self.evidence += result.evidence
         for row, (serving, segment) in enumerate(zip(step.members, result.batch.segments, strict=True)):
             is_sampled = segment.end >= len(serving.planned.prompt)
             if is_sampled:
@@ -287,33 +313,39 @@ class Loop:
                 serving.logits.append(result.logits[row])
             if self._batch.get(serving.key) is not serving:
                 continue  # confirmed, and yet a step was under way for it
-            if is_sampled and self._conduct.may_show(serving):
+            if is_sampled and self.conduct.may_show(serving):
                 self.clients.give(serving.key, serving.generation, result.tokens[row])
                 serving.delivered += 1
             if serving.is_stopping:
                 self._confirm_if_idle(serving, StopOutcome.STOPPED)
                 continue
             if segment.tokens is not None:
-                self._publish(serving, segment.end)
+                self.publish(serving, segment.end)
             if serving.delivered == serving.planned.output:
-                self._control.close(serving)
-                self.tally.completed += 1
-                self._confirm_if_idle(serving, StopOutcome.COMPLETED)
+                self._complete(serving)
 
-    def _publish(self, serving: Serving, computed: int) -> None:
+    def publish(self, serving: Serving, computed: int) -> None:
         """Publish what is computed of the prompt, by the device's word (PAG-6)."""
         first = serving.published
-        serving.published = self._control.pool.publish(serving.holder, serving.planned.prompt[:computed])
+        known = self.conduct.known_as(serving.planned.prompt[:computed])
+        serving.published = self.control.pool.publish(serving.holder, known)
         if serving.published > first:
-            self.frames.publish(serving.pages[first : serving.published])
+            self.machine.frames.publish(serving.pages[first : serving.published])
+
+    def _complete(self, serving: Serving) -> None:
+        """Every step of the request is done: what it wrote is summed up before its pages are given up."""
+        serving.sums = self.machine.frames.sums([claim.page for claim in serving.claims])
+        self.control.close(serving)
+        self.tally.completed += 1
+        self._confirm_if_idle(serving, StopOutcome.COMPLETED)
 
     def _confirm_if_idle(self, serving: Serving, outcome: StopOutcome) -> None:
-        if not self._control.is_idle(serving.key):
+        if not self.control.is_idle(serving.key):
             return
-        self._control.confirm(serving, outcome)
+        self.control.confirm(serving, outcome)
         del self._batch[serving.key]
         self._slots.append(serving.slot)
-        self._end()
+        self.arrivals.ended()
 
     # --- cancels ----------------------------------------------------------------------------------------------------
 
@@ -322,48 +354,84 @@ class Loop:
         stream.synchronize()
         self._collect()
 
-    def _hold(self, stream: Stream) -> Gate:
-        gate = self._device.gate()
-        gate.hold(stream)
-        return gate
-
-    def _cancel_under(self, gate: Gate, step: LaunchedStep, due: Sequence[Serving]) -> None:
-        """Send the cancels while `step` is held back, go on without it, then let it run."""
+    def _under(self, gate: Gate, step: LaunchedStep, due: Sequence[Serving]) -> None:
+        """While `step` is held back, send the cancels and go on without it; then let it run."""
         self._under_a_gate = True
         for serving in due:
             self._cancel(serving)
-        for _ in range(TURNS_UNDER_A_GATE):
-            self._turn()
-            for other in self._in_flight:
-                if other.stream is not step.stream:
-                    other.pending.event.synchronize()
-        self._scrub_free()
-        self.frames.scrubber.synchronize()
+        if due:
+            self.go_on(step, TURNS_UNDER_A_GATE)
+        self.conduct.meanwhile(self, step)
+        self.scrub_free()
+        self.machine.frames.scrubber.synchronize()
         if gate.holding() and not step.pending.done():
             self.tally.cancelled_in_flight += len(due)
         gate.open()
         self._under_a_gate = False
 
+    def go_on(self, held: LaunchedStep, turns: int) -> None:
+        """Take so many turns while `held` waits, and see the other stream's steps through."""
+        for _ in range(turns):
+            self._turn()
+            for other in self.machine.in_flight:
+                if other.stream is not held.stream:
+                    other.pending.event.synchronize()
+
     def _cancel(self, serving: Serving) -> None:
         """A client cancels a running request: the next launch is withheld, and nothing else can be (LIF-3)."""
-        reply = self._control.cancel(serving.key, serving.life)
+        reply = self.control.cancel(serving.key, serving.life)
         if reply.decision is not Decision.ACCEPTED:
             raise ConformFault(f"{serving.key}: it runs, but its cancel was answered {reply.decision.value}")
         self.clients.cancel_accepted(serving.key)
         self.tally.cancelled_running += 1
+        serving.cancel_sent = True
+        if not self.conduct.obeys(serving):
+            return
         serving.is_stopping = True
         serving.prompt_left = serving.outputs_left = 0
-        self._control.close(serving)
-        flying = [step for step in self._in_flight if serving in step.members and not step.settled]
-        for step in self._conduct.over_at_cancel(flying):
-            self._settle(step)
-        self._scrub_free()
+        self.control.close(serving)
+        flying = [step for step in self.machine.in_flight if serving in step.members and not step.settled]
+        for step in self.conduct.over_at_cancel(flying):
+            self.settle(step)
+        self.scrub_free()
         self._confirm_if_idle(serving, StopOutcome.STOPPED)
+
+    # --- the worker's death -----------------------------------------------------------------------------------------
+
+    def _kill_the_worker(self) -> None:
+        """The worker dies with steps launched and held back; another one takes its place with an empty device (LEA-4).
+
+        Closing the device waits for its work, as the end of a process waits for its context: only then is it fenced.
+        """
+        self._kills.pop(0)
+        self._collect()
+        gates = [self.machine.hold(stream) for stream in (self.machine.prefill, self.machine.decode)]
+        self._under_a_gate = True
+        self._launch_next()
+        self._under_a_gate = False
+        flying = {serving.key for step in self.machine.in_flight for serving in step.members}
+        self.tally.lost_in_flight += len(flying & self._batch.keys())
+        self.tally.workers_killed += 1
+        for gate in gates:
+            gate.open()
+        self.machine.close()
+        self.machine.frames.collect()
+        self.evidence += self.machine.frames.found
+        self.tally.scrubbed_pages += self.machine.frames.scrubs
+        lost = list(self._batch.values())
+        self.control.replace_worker(lost)
+        for _ in lost:
+            self.arrivals.ended()
+        # A request whose cancel was accepted ends as cancelled; the other clients ask again.
+        self.arrivals.ask_again([each.planned for each in lost if not each.cancel_sent], self._clock.now)
+        self._batch.clear()
+        self._slots = list(range(LIMITS.sequences))
+        self.machine = Machine(self._platform, self.conduct, self._settings.pages, self._epoch)
 
 
 def _share(serving: Serving, segment: Segment) -> Share:
     """The pages that a step reads and writes for one request, as its ticket lists them (PAG-4)."""
-    used = [claim.page for claim in segment.used_claims]
+    used = serving.pages[: len(segment.used_claims)]
     return Share(
         serving.key,
         serving.generation,

@@ -5,6 +5,7 @@ from attrs import define, field
 
 from kvescrow.gpu_harness.conform.workload import Planned
 from kvescrow.gpu_harness.pages import PageClaim
+from kvescrow.gpu_harness.streams import Pending
 from kvescrow.reference.executions import holder_name
 from kvescrow.spec.vocabulary import Key
 
@@ -14,6 +15,8 @@ class Serving:
     """A started request. `generation` is unique in the run, so it is the owner stamp of its private pages."""
 
     planned: Planned
+    scope: int
+    """Number of its scope: tenant, adapter, and the weight epoch in which it started."""
     life: int
     generation: int
     slot: int
@@ -26,6 +29,9 @@ class Serving:
     launches: int = 0
     pages: list[int] = field(factory=list)
     claims: list[PageClaim] = field(factory=list)
+    """The pages that its steps list: those of `pages`, unless a worker makes mistakes."""
+    bound: int = 0
+    """Tokens that are reserved for it."""
     has_pages: bool = False
     published: int = 0
     """Of its pages, the first ones that are shared."""
@@ -33,12 +39,19 @@ class Serving:
     """Whether its prompt is computed, by the device's word."""
     is_stopping: bool = False
     """A cancel was accepted; steps may still be in flight."""
+    cancel_sent: bool = False
+    """A cancel was accepted, whatever the worker makes of it."""
+    waits_for_growth: bool = False
+    """It needs more than is reserved for it, and was denied it."""
     delivered: int = 0
     """Tokens that its client was given."""
     tokens: list[int] = field(factory=list)
     """Every token that was sampled, those that came after a cancel included."""
     logits: list[torch.Tensor] = field(factory=list)
     """What each was sampled from, [vocabulary], on the host."""
+
+    sums: Pending[dict[int, int]] | None = None
+    """Of its pages, by number, when it was completed."""
 
     @property
     def key(self) -> Key:
@@ -58,4 +71,6 @@ class Serving:
     @property
     def cancel_is_due(self) -> bool:
         """Whether its client cancels under its next launch."""
-        return bool(self.planned.cancel_at) and self.launches + 1 >= (self.planned.cancel_at or 0)
+        return (
+            bool(self.planned.cancel_at) and not self.cancel_sent and self.launches + 1 >= (self.planned.cancel_at or 0)
+        )

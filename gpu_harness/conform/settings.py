@@ -17,6 +17,8 @@ LIMITS = BatchLimits(sequences=8, prefill_chunk=40)
 """The chunk is no multiple of a page, so that steps begin and end inside pages."""
 STEPS_AHEAD = 2
 """Steps in flight on each stream: one that runs, and one that is launched behind it."""
+ESTIMATED_PART = 2
+"""With growth, one part in so many of the allowed output is reserved at first (GRO-1)."""
 
 DEFAULT_REQUESTS = 100
 DTYPES = ("float32", "bfloat16")
@@ -34,7 +36,7 @@ def _a_dtype(_: object, attribute: "Attribute[str]", value: str) -> None:
 
 @frozen
 class Settings:
-    """One run. The trace is given beside it."""
+    """One run. The workload is given beside it."""
 
     device: str = "cpu"
     """"cpu", "cuda" or "cuda:N"."""
@@ -46,3 +48,11 @@ class Settings:
     seed: int = field(default=1, validator=_not_negative)
     """Of weights, tokens and cancels."""
     cancel_rate: float = CANCEL_RATE
+    pages: int = USABLE_PAGES
+    """Pages of the pool, the sink not counted."""
+    growth: bool = False
+    """Whether a part of the output is reserved at first, and the rest asked for when it is needed (GRO-1, GRO-2)."""
+    epoch_after: int | None = None
+    """The weights change when so many requests have started (SCO-5); None: never."""
+    kills: tuple[int, ...] = ()
+    """The worker is killed when so many steps have been launched, and another one takes its place (LEA-4)."""

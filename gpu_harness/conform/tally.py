@@ -28,3 +28,14 @@ class Tally:
     cross_scope_twins: int = 0
     """Those of them by requests whose whole prompt the other tenant had offered."""
     scrubbed_pages: int = 0
+    grown: int = 0
+    """Times that a request got more than was reserved for it at first."""
+    growth_denied: int = 0
+    """Times that it had to wait for more."""
+    stopped_for_growth: int = 0
+    """Requests that were stopped since none of those that waited for more could go on."""
+    epochs: int = 0
+    """Changes of weights."""
+    workers_killed: int = 0
+    lost_in_flight: int = 0
+    """Executions whose step was launched and not done when their worker was killed."""

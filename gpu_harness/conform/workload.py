@@ -2,8 +2,8 @@
 
 Lengths are divided by `SCALE` and cut at a bound; a block of the trace stands for a block of tokens of its own, so
 equal blocks give equal tokens and the trace's prefix sharing is kept. What recorded traces lack is added and declared:
-requests are dealt to three tenants in turn, some prompts are offered again by another tenant, some requests are
-cancelled.
+requests are dealt to the adapters of three tenants in turn, some prompts are offered again by another tenant, some
+requests are cancelled.
 """
 
 import random
@@ -11,11 +11,17 @@ from collections.abc import Sequence
 
 from attrs import frozen
 
+from kvescrow.gpu_harness.pages import PAGE_LENGTH
 from kvescrow.reference.traces import Trace, TraceRequest
-from kvescrow.spec.vocabulary import Key, UserError
+from kvescrow.spec.vocabulary import Key, PrefixScope, UserError
 
 TENANTS = ("amber", "birch", "cedar")
-"""Names; the place in this list is the number of the tenant's adapter in the weights."""
+OWNERS = (("amber", None), ("birch", "tuned"), ("cedar", "tuned"), ("amber", "tuned"))
+"""Tenant and adapter, by the number that a request names: one tenant has an adapter beside the base model."""
+EPOCHS = 2
+"""Weight epochs of a run: weights are changed once, if at all."""
+SCOPES = EPOCHS * len(OWNERS)
+"""Each has an adapter of its own in the weights, so that a page under another scope has other bits."""
 
 SCALE = 16
 """Tokens of the trace for one of the decoder: a block of 512 becomes two pages."""
@@ -40,7 +46,7 @@ class Planned:
 
     key: Key
     scope: int
-    """Number of the tenant's adapter."""
+    """Number of tenant and adapter in `OWNERS`."""
     prompt: tuple[int, ...]
     output: int
     """Tokens to generate; there is no end token."""
@@ -67,11 +73,11 @@ def workload(
         prompt = _prompt(request, seed, vocabulary)
         output = min(-(-request.output_tokens // SCALE), LONGEST_OUTPUT)
         for twin in range(2 if index % TWIN_EVERY == TWIN_EVERY - 1 else 1):
-            scope = (index + twin) % len(TENANTS)
+            scope = _another_tenant(index) if twin else index % len(OWNERS)
             name = f"{request.request}/twin" if twin else request.request
             planned.append(
                 Planned(
-                    key=Key(TENANTS[scope], name),
+                    key=Key(OWNERS[scope][0], name),
                     scope=scope,
                     prompt=prompt,
                     output=output,
@@ -81,6 +87,26 @@ def workload(
                 )
             )
     return tuple(planned)
+
+
+def scope_number(owner: int, epoch: int) -> int:
+    """The number of a scope, in the stamps of pages and in the weights."""
+    return epoch * len(OWNERS) + owner
+
+
+def prefix_scope(number: int) -> PrefixScope:
+    """The scope record of a number (SCO-1)."""
+    epoch, owner = divmod(number, len(OWNERS))
+    tenant, adapter = OWNERS[owner]
+    return PrefixScope(tenant=tenant, weight_epoch=epoch, adapter=adapter, page_length=PAGE_LENGTH)
+
+
+def _another_tenant(index: int) -> int:
+    """The next owner after that of request `index` that is another tenant."""
+    own = OWNERS[index % len(OWNERS)][0]
+    return next(
+        number % len(OWNERS) for number in range(index + 1, index + 4) if OWNERS[number % len(OWNERS)][0] != own
+    )
 
 
 def _prompt(request: TraceRequest, seed: int, vocabulary: int) -> tuple[int, ...]:

@@ -206,7 +206,7 @@ def test_what_is_left_over_at_the_end_is_said() -> None:
     planned = workload(packaged_trace("mooncake"), requests=1, seed=1, vocabulary=512, chunk=40)[0]
     assert control.not_conserved([planned.key]) == []
     control.reserve(planned, 256)
-    control.acquire("holder", Conduct().scope(0), planned)
+    control.acquire("holder", Conduct().scope(0), planned.prompt, 256)
     left = control.not_conserved([planned.key])
     assert "at the end the ledger's pool is charged: 256" in left
     assert any(each.startswith("at the end pages are promised") for each in left)

@@ -3,57 +3,88 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import pytest
 from attrs import evolve
 
-from kvescrow.gpu_harness.conform import ConformResult, Settings, conform
+from kvescrow.gpu_harness.conform import ConformResult, Settings, Verdict
+from kvescrow.gpu_harness.conform.platform import Platform, open_platform
 from kvescrow.gpu_harness.evidence import NOTHING, Evidence, EvidenceKind
-from kvescrow.gpu_harness.sabotage import CAUGHT, MISSED, SABOTAGES, SabotageResult, matrix, sabotaged
-from kvescrow.reference.traces import packaged_trace
+from kvescrow.gpu_harness.sabotage import (
+    CAUGHT,
+    MISSED,
+    SABOTAGES,
+    SabotageResult,
+    check_name,
+    matrix,
+    sabotaged,
+    unsabotaged,
+)
 from kvescrow.spec.vocabulary import UserError
 
 DEVICE = os.environ.get("KVESCROW_TEST_DEVICE", "cpu")
-SEEDS = (1, 2, 3)
-HOST_LAWS = {EvidenceKind.GRANT_BEFORE_TICKET_DONE, EvidenceKind.OUTPUT_AFTER_CANCEL}
-
-
-def settings(seed: int) -> Settings:
-    return Settings(device=DEVICE, requests=16, seed=seed)
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("name", SABOTAGES)
-def test_a_sabotage_is_caught_by_the_expected_evidence(name: str, seed: int) -> None:
-    result = sabotaged(name, packaged_trace("mooncake"), settings(seed))
-    assert result.run.tally.cancelled_in_flight > 0
-    assert result.missing == frozenset()
-    assert result.verdict == CAUGHT
-    assert SABOTAGES[name].all_of <= result.run.evidence.kinds
-    assert SABOTAGES[name].any_of & result.run.evidence.kinds
-    assert result.run.violations == (), "the tables were told what is not so, and agree"
+SETTINGS = Settings(device=DEVICE, seed=1)
 
 
 @pytest.fixture(scope="module")
-def clean() -> ConformResult:
-    return conform(packaged_trace("mooncake"), settings(1))
+def platform() -> Iterator[Platform]:
+    with open_platform(SETTINGS) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def clean(platform: Platform) -> ConformResult:
+    return unsabotaged(platform, SETTINGS)
+
+
+@pytest.mark.parametrize("name", SABOTAGES)
+def test_a_sabotage_is_caught_by_the_expected_evidence(name: str, platform: Platform) -> None:
+    result = sabotaged(name, platform, SETTINGS)
+    assert result.missing == frozenset()
+    assert result.verdict == CAUGHT
+    assert SABOTAGES[name].all_of <= result.run.evidence.kinds
+    assert result.run.violations == (), "the tables were told what is not so, and agree"
+
+
+@pytest.mark.parametrize("name", ["release-at-cancel", "event-on-wrong-stream", "descriptor-slot-reused"])
+def test_races_are_certain_under_other_seeds_too(name: str) -> None:
+    other = evolve(SETTINGS, seed=2)
+    with open_platform(other) as platform:
+        assert unsabotaged(platform, other).verdict is Verdict.PASSED
+        assert sabotaged(name, platform, other).verdict == CAUGHT
+
+
+def test_in_bfloat16_bits_are_as_sharp() -> None:
+    settings = evolve(SETTINGS, dtype="bfloat16")
+    with open_platform(settings) as platform:
+        assert unsabotaged(platform, settings).verdict is Verdict.PASSED
+        for name in ("ulp-in-private-page", "hash-only-match", "weights-changed-under-work"):
+            assert sabotaged(name, platform, settings).verdict == CAUGHT
+
+
+def test_the_same_run_without_a_sabotage_shows_nothing_and_exercises_all(clean: ConformResult) -> None:
+    assert clean.evidence == NOTHING
+    assert clean.verdict is Verdict.PASSED
+    assert clean.tally.epochs == 1
+    assert clean.tally.cancelled_in_flight == 3
+    assert clean.tally.cancelled_queued == 1
+
+
+def test_there_are_twenty_or_more_and_each_says_what_it_does() -> None:
+    assert len(SABOTAGES) >= 20
+    assert len({sabotage.summary for sabotage in SABOTAGES.values()}) == len(SABOTAGES)
+    assert all(sabotage.all_of for sabotage in SABOTAGES.values())
 
 
 @pytest.mark.parametrize("name", SABOTAGES)
 def test_a_sabotage_that_leaves_no_evidence_is_missed(name: str, clean: ConformResult) -> None:
-    assert clean.evidence == NOTHING
     result = SabotageResult(name, clean)
     assert result.verdict == MISSED
     said = result.as_json()
     assert said["verdict"] == "missed"
     assert said["missing"] == sorted(kind.value for kind in SABOTAGES[name].all_of | SABOTAGES[name].any_of)
-
-
-@pytest.mark.parametrize("name", SABOTAGES)
-def test_a_sabotage_needs_evidence_of_the_device(name: str) -> None:
-    sabotage = SABOTAGES[name]
-    assert sabotage.all_of and sabotage.any_of
-    assert not (sabotage.all_of | sabotage.any_of) & HOST_LAWS
+    assert SabotageResult(name, evolve(clean, exact=False, reason="of a test")).verdict == MISSED
 
 
 def test_one_kind_of_content_is_enough_and_the_stamp_must_be_there(clean: ConformResult) -> None:
@@ -66,18 +97,20 @@ def test_one_kind_of_content_is_enough_and_the_stamp_must_be_there(clean: Confor
     assert missing(EvidenceKind.GENERATION_MISMATCH) == SABOTAGES["release-at-cancel"].any_of
 
 
-def test_where_logits_do_not_count_stamps_are_enough(clean: ConformResult) -> None:
+def test_where_bits_do_not_count_stamps_are_enough(clean: ConformResult) -> None:
     inexact = evolve(clean, exact=False, reason="of a test")
-    assert SabotageResult("cross-scope-reuse", inexact).missing == {EvidenceKind.SCOPE_MISMATCH}
+    assert SabotageResult("scope-without-tenant", inexact).missing == {EvidenceKind.SCOPE_MISMATCH}
 
 
 def test_the_matrix_marks_what_must_be_found(clean: ConformResult) -> None:
-    rows = matrix([SabotageResult(name, clean) for name in SABOTAGES])
-    assert rows[0] == ("evidence", *SABOTAGES)
-    assert ("scope_mismatch", "0", "0*", "0") in rows
-    assert rows[-1] == ("verdict", MISSED, MISSED, MISSED)
+    stamped = evolve(clean, evidence=Evidence({EvidenceKind.SCOPE_MISMATCH: 7}))
+    rows = matrix([SabotageResult("scope-without-tenant", each) for each in (clean, stamped)], [clean, clean])
+    assert rows[1] == ("none", "clean 2 of 2", "nothing")
+    assert rows[2] == ("scope-without-tenant", "missed 2 of 2", "scope_mismatch 1*, logits_differ 0*")
+    (_, one) = matrix([SabotageResult("scope-without-tenant", stamped)], [])
+    assert one == ("scope-without-tenant", "missed", "scope_mismatch 7*, logits_differ 0*")
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
     with pytest.raises(UserError, match="no sabotage is called 'leak'; choose from release-at-cancel, "):
-        sabotaged("leak", packaged_trace("mooncake"), settings(1))
+        check_name("leak")

@@ -10,8 +10,8 @@ from kvescrow.gpu_harness.conform.workload import (
     BLOCK,
     LONGEST_OUTPUT,
     LONGEST_PROMPT,
+    OWNERS,
     SCALE,
-    TENANTS,
     TWIN_EVERY,
     WHILE_WAITING,
     Planned,
@@ -66,8 +66,9 @@ def test_a_twin_is_the_same_prompt_of_another_tenant() -> None:
     assert len(twins) == 64 // TWIN_EVERY
     for original, twin in twins:
         assert (twin.prompt, twin.output) == (original.prompt, original.output)
-        assert twin.scope != original.scope
-        assert twin.key.tenant == TENANTS[twin.scope]
+        assert twin.key.tenant != original.key.tenant
+        assert twin.key.tenant == OWNERS[twin.scope][0]
+    assert {each.scope for each in planned} == set(range(len(OWNERS)))
     assert len({each.key for each in planned}) == len(planned)
 
 

@@ -1,0 +1,61 @@
+"""What several runs on one device share: weights, the probe's verdict, and the decodes that they are compared with."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from attrs import define, field
+
+from kvescrow.gpu_harness.conform.settings import POSITIONS, Settings
+from kvescrow.gpu_harness.conform.workload import SCOPES
+from kvescrow.gpu_harness.device import Device, open_device
+from kvescrow.gpu_harness.model import ModelWeights, named_shape, seeded_weights, tuned
+from kvescrow.gpu_harness.oracle import DenseOracle, OracleRun
+from kvescrow.gpu_harness.probe import ProbeResult, exact_recipe
+
+TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+ORACLE_CHUNK = 64
+"""Prompt tokens that the oracle reads at once; another number than the worker's, so that no chunking is shared."""
+
+
+@define(eq=False)
+class Platform:
+    """One device with its weights. Runs on it open a device each, so that none inherits another's streams."""
+
+    name: str
+    base: ModelWeights
+    probe: ProbeResult
+    _epochs: dict[int, ModelWeights] = field(factory=dict, init=False)
+    _decoded: dict[tuple[int, int, tuple[int, ...]], OracleRun] = field(factory=dict, init=False)
+
+    def device(self) -> Device:
+        """A device of its own for a run; close it."""
+        return Device(self.name)
+
+    def weights(self, epoch: int) -> ModelWeights:
+        """The weights of an epoch."""
+        if epoch not in self._epochs:
+            self._epochs[epoch] = tuned(self.base, epoch)
+        return self._epochs[epoch]
+
+    def decoded(self, scope: int, epoch: int, prompt: Sequence[int], count: int) -> OracleRun:
+        """The independent decode of `count` tokens after `prompt`, or of more; kept, since sabotaged runs repeat it."""
+        key = (scope, epoch, tuple(prompt))
+        if key not in self._decoded or len(self._decoded[key].tokens) < count:
+            oracle = DenseOracle(self.weights(epoch), self.probe.recipe, scope, POSITIONS)
+            self._decoded[key] = oracle.run(prompt, count, chunk=ORACLE_CHUNK)
+        return self._decoded[key]
+
+
+@contextmanager
+def open_platform(settings: Settings) -> Iterator[Platform]:
+    """Weights and the probe's verdict under the settings that exact arithmetic needs.
+
+    Raises HardwareAbsent where the device is not in this machine (CON-3), UserError for a user's mistake.
+    """
+    shape = named_shape(settings.shape)
+    with open_device(settings.device) as device:
+        weights = seeded_weights(
+            shape, settings.seed, scopes=SCOPES, dtype=TORCH_DTYPES[settings.dtype], device=device.torch_device
+        )
+        yield Platform(settings.device, weights, exact_recipe(device, weights))
