@@ -10,7 +10,7 @@ PACKAGES := $(FOLDERS:%=kvescrow.%)
 SOURCES := $(shell find $(FOLDERS) -name __pycache__ -prune -o -print)
 PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
 
-.PHONY: help venv verify test lint docs bench clean
+.PHONY: help venv verify test browser lint docs bench clean
 .DEFAULT_GOAL := help
 
 help: ## list these tasks
@@ -36,6 +36,10 @@ lint: $(INSTALLED) ## style, types, import rules, and generated documents that a
 	$(BIN)/mypy $(PACKAGES:%=-p %)
 	$(BIN)/python -m pytest -q tests/test_import_rules.py
 	$(BIN)/kvescrow render --check
+
+browser: $(INSTALLED) ## test every page in Chromium, which must be installed (apt-get install chromium)
+	@$(PIP) install --constraint constraints.txt "kvescrow[browser,pages]"
+	$(BIN)/python -m pytest -rs tests/checks/browser
 
 docs: $(INSTALLED) ## write the generated documents
 	$(BIN)/kvescrow render

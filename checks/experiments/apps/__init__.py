@@ -1,0 +1,1 @@
+"""Experiments as pages with one control a constraint; `kvescrow experiment NAME --app` serves one."""
