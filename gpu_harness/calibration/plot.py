@@ -50,6 +50,7 @@ def _predictions(ax: "Axes", found: Calibration) -> None:
         label=f"band, {found.model.band / 10:.0f} %",
     )
     ax.set(xscale="log", yscale="log", xlabel="predicted step, ms", ylabel="measured step, ms", title="Cost model")
+    ax.tick_params(which="minor", labelbottom=False, labelleft=False)
     ax.legend()
 
 
@@ -64,4 +65,5 @@ def _gaps(ax: "Axes", found: Calibration) -> None:
         ax.step([gap / MILLISECOND for gap in ordered], shares, where="post", c=colour, label=name)
     ax.axvline(found.budget.gap / MILLISECOND, c="#b3261e", ls="--", label="budget")
     ax.set(xscale="log", xlabel="token gap, ms", ylabel="share of gaps at most that", title="Token gaps")
+    ax.tick_params(which="minor", labelbottom=False)
     ax.legend()
