@@ -18,6 +18,7 @@ from kvescrow.spec.world.chunks import ChunkWorld
 from kvescrow.spec.world.executions import ExecutionWorld
 from kvescrow.spec.world.ledger import LedgerWorld, TenantTerms, Watch
 from kvescrow.spec.world.pages import PageWorld
+from kvescrow.spec.world.release import ReleaseWorld
 from tests.field_reports.conftest import DEFAULT_TENANTS
 from tests.field_reports.ledger import Terms
 from tests.field_reports.on_world import Tables, WorldLedger, WorldPages, WorldWorker
@@ -36,6 +37,7 @@ BUILDERS = {
     "executions_of",
     "question_of",
     "chunks_of",
+    "release_of",
 }
 
 Arguments = Mapping[str, object]
@@ -96,4 +98,5 @@ def _builders(tables: Tables, watch: Watch | None) -> Mapping[str, object]:
         "executions_of": lambda: ExecutionWorld(watch, tables),
         "question_of": lambda: ScopeQuestion(tables, watch),
         "chunks_of": lambda bound, mixed: ChunkWorld(bound, mixed=mixed, watch=watch, tables=tables),
+        "release_of": lambda looks, limit, epoch: ReleaseWorld(looks, limit, epoch, watch, tables),
     }

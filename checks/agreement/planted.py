@@ -46,6 +46,8 @@ PLANTED = (
     Planted("scope_reuse", "scope_reuse.look_up.salt"),
     Planted("chunk_choice", "chunk_choice.weigh.too_long"),
     Planted("chunk_choice", "chunk_choice.ask.decodes_first"),
+    Planted("release", "release.look.fail"),
+    Planted("release", "release.orphan.marked", "candidate.in_flight"),
     Planted("pages-limit", "page.drop.private_free", "pool.free"),
 )
 """At least one in each table, of guards and of effects, that break invariants and step rules."""

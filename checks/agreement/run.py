@@ -16,7 +16,7 @@ from kvescrow.checks.explore.instance import Instance
 from kvescrow.checks.explore.result import Exploration
 from kvescrow.checks.explore.run import explore
 
-AGREED = ("lifecycle-xs", "executions", "account", "promises", "scope_reuse", "chunk_choice", "pages-limit")
+AGREED = ("lifecycle-xs", "executions", "account", "promises", "scope_reuse", "chunk_choice", "release", "pages-limit")
 """The instances that are compared where none is named: one for each table, small enough for TLC to take minutes."""
 BOUND = 900.0
 """Seconds that one checker may take."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from kvescrow.checks.explore.instance import Instance
-from kvescrow.checks.explore.instances import chunks, pages, reservations, worker
+from kvescrow.checks.explore.instances import chunks, pages, release, reservations, worker
 from kvescrow.checks.explore.instances.composition import composition
 from kvescrow.checks.explore.instances.lifecycle import SIZES, lifecycle
 from kvescrow.spec.vocabulary import UserError
@@ -21,6 +21,7 @@ INSTANCES: Mapping[str, Callable[[], Instance]] = {
     "executions": worker.executions,
     "scope_reuse": worker.scope_reuse,
     "chunk_choice": chunks.chunk_choice,
+    "release": release.release_process,
     "pages-limit": pages.pages_of_a_full_scope,
     "pages-chains": pages.pages_in_chains,
     "pages-scopes": pages.pages_of_two_scopes,
@@ -39,6 +40,7 @@ GATE = (
     "executions",
     "scope_reuse",
     "chunk_choice",
+    "release",
     "pages-limit",
     "pages-chains",
     "pages-scopes",

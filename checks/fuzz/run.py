@@ -15,6 +15,7 @@ from kvescrow.checks.fuzz.ledger import LedgerDriver
 from kvescrow.checks.fuzz.manager_run import fuzz_manager
 from kvescrow.checks.fuzz.pages import PageDriver
 from kvescrow.checks.fuzz.profiles import Profile, profile_called, settings_of
+from kvescrow.checks.fuzz.release import ReleaseDriver
 from kvescrow.checks.fuzz.result import FAILED, PASSED, UNCOVERED, FuzzResult, NotApplicable, Progress
 from kvescrow.checks.fuzz.shrink import least_failure
 from kvescrow.checks.fuzz.unreachable import UNREACHABLE
@@ -27,6 +28,7 @@ DRIVERS: Mapping[Kind, type[Driver]] = {
     Kind.LEDGER: LedgerDriver,
     Kind.PAGES: PageDriver,
     Kind.COMPOSED: ComposedDriver,
+    Kind.RELEASE: ReleaseDriver,
 }
 
 LAWS: Mapping[Kind, tuple[tuple[str, str | None], ...]] = {
@@ -42,6 +44,7 @@ LAWS: Mapping[Kind, tuple[tuple[str, str | None], ...]] = {
         ("replies, executions and both snapshots equal the specification's after each event", None),
         ("what a step in flight touches is charged and not reused (LIF-3, REC-2, PAG-4)", None),
     ),
+    Kind.RELEASE: (("reply and snapshot equal the specification's after each event", None),),
 }
 """What is checked of each kind, and the capability that a law needs, if any."""
 

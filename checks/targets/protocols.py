@@ -14,6 +14,7 @@ from kvescrow.spec.vocabulary import (
     Decision,
     ExecutionState,
     Fence,
+    GradeVerdict,
     Key,
     LedgerEvent,
     LedgerSnapshot,
@@ -21,6 +22,7 @@ from kvescrow.spec.vocabulary import (
     PrefixScope,
     Reason,
     Receipt,
+    ReleaseSnapshot,
     ReservationState,
 )
 
@@ -267,6 +269,81 @@ class ComposedTarget(Protocol):
     worker: WorkerTarget
 
 
+# --- releases ---------------------------------------------------------------------------------------------------------
+
+
+@frozen
+class ReleaseSetup:
+    """How the release of one candidate is opened for one run."""
+
+    looks: int
+    """Planned."""
+    limit: int
+    """Microseconds from the canary's start to a decision."""
+    epoch: int
+    """In force at the start."""
+
+
+@frozen
+class ReleaseFacts:
+    """What of a reply is compared."""
+
+    decision: Decision
+    reason: Reason
+
+
+class ReleaseTarget(Protocol):
+    """A release process under test; its clock moves by `tick` alone."""
+
+    def tick(self, now: int) -> ReleaseFacts:
+        """Read the clock, in microseconds."""
+
+    def measure(self, requests: int) -> ReleaseFacts:
+        """Record a run of the baseline with so many requests."""
+
+    def start(self) -> ReleaseFacts:
+        """Let the candidate serve its share."""
+
+    def grant(self, epoch: int) -> ReleaseFacts:
+        """Admit one request of the candidate under `epoch`."""
+
+    def settle(self, orphan: bool) -> ReleaseFacts:
+        """Confirm the stop of one request, in flight or marked orphaned."""
+
+    def look(self, verdict: GradeVerdict) -> ReleaseFacts:
+        """Take in a planned look."""
+
+    def breach(self) -> ReleaseFacts:
+        """Take in that an invariant was violated."""
+
+    def sweep(self) -> ReleaseFacts:
+        """Look whether the time limit has passed."""
+
+    def ship(self, authorised: bool) -> ReleaseFacts:
+        """Let the candidate serve everything."""
+
+    def abandon(self, authorised: bool) -> ReleaseFacts:
+        """Give the candidate up."""
+
+    def raise_epoch(self, epoch: int) -> ReleaseFacts:
+        """Fence the candidate's epoch off."""
+
+    def orphan(self) -> ReleaseFacts:
+        """Mark what is in flight as orphaned."""
+
+    def drain(self) -> ReleaseFacts:
+        """Look whether anything is in flight."""
+
+    def verify(self, charged: int) -> ReleaseFacts:
+        """Compare with the requests that the ledger charges for the candidate."""
+
+    def switch(self) -> ReleaseFacts:
+        """Route everything to the baseline."""
+
+    def snapshot(self) -> ReleaseSnapshot:
+        """Return the whole projected state."""
+
+
 # --- cache managers ---------------------------------------------------------------------------------------------------
 
 
@@ -358,6 +435,8 @@ class Kind(Enum):
     """`PageTarget`, compared with the promise and page tables."""
     COMPOSED = "composed"
     """`ComposedTarget`, compared with the execution and ticket tables, and with those of its ledger and its pages."""
+    RELEASE = "release"
+    """`ReleaseTarget`, compared with the release table."""
     MANAGER = "manager"
     """`CacheManager`, judged from outside."""
 
@@ -368,6 +447,6 @@ class Subject:
 
     kind: Kind
     open: Callable[..., Any] = field(repr=False)
-    """Opens a fresh target from a `LedgerSetup`, a `PoolSetup` or a `ManagerSetup`, as the kind says."""
+    """Opens a fresh target from the setup that the kind has, such as a `LedgerSetup` or a `PoolSetup`."""
     capabilities: Capabilities = Capabilities()
     deviations: tuple[ListedDeviation, ...] = ()

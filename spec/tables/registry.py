@@ -9,10 +9,21 @@ from kvescrow.spec.tables.chunk_choice import CHUNK_CHOICE
 from kvescrow.spec.tables.execution import EXECUTION, TICKET
 from kvescrow.spec.tables.page import PAGE
 from kvescrow.spec.tables.promise import PROMISE
+from kvescrow.spec.tables.release import RELEASE
 from kvescrow.spec.tables.reservation import RESERVATION
 from kvescrow.spec.tables.scope_reuse import SCOPE_REUSE
 
-ALL_TABLES: tuple[Table, ...] = (RESERVATION, ACCOUNT, PROMISE, PAGE, EXECUTION, TICKET, SCOPE_REUSE, CHUNK_CHOICE)
+ALL_TABLES: tuple[Table, ...] = (
+    RESERVATION,
+    ACCOUNT,
+    PROMISE,
+    PAGE,
+    EXECUTION,
+    TICKET,
+    SCOPE_REUSE,
+    CHUNK_CHOICE,
+    RELEASE,
+)
 TABLE_BY_NAME: Mapping[str, Table] = {table.name: table for table in ALL_TABLES}
 
 

@@ -9,7 +9,7 @@ from attrs import frozen
 
 from kvescrow.spec.vocabulary.events import Key
 from kvescrow.spec.vocabulary.scope import PrefixScope
-from kvescrow.spec.vocabulary.states import PageState, ReservationState
+from kvescrow.spec.vocabulary.states import PageState, ReleaseState, ReservationState
 
 
 @frozen
@@ -80,3 +80,27 @@ class PoolSnapshot:
     pages: tuple[PageSnapshot, ...]
     promised: Mapping[str, int]
     """Pages that each admitted holder may still draw."""
+
+
+@frozen
+class ReleaseSnapshot:
+    """The whole projected state of one release. Times are absolute microseconds; work is counted in requests."""
+
+    state: ReleaseState
+    looks: int
+    """Taken in so far."""
+    until: int
+    """When its time limit ends; 0 before the start."""
+    clock: int
+    grants: bool
+    """Whether the candidate may grant."""
+    routed: bool
+    """Whether traffic is routed to it."""
+    epoch: int
+    """In force at the ledger."""
+    under: int
+    """The epoch that the candidate was started under; 0 before."""
+    in_flight: int
+    """Work of the candidate that was granted and has not ended."""
+    orphaned: int
+    """Work of it that nobody confirmed; still charged."""

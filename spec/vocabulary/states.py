@@ -123,3 +123,45 @@ class TicketState(Enum):
     """May touch the pages that it lists."""
     DONE = "DONE"
     """Over, well or badly; it touches nothing any more."""
+
+
+class GradeVerdict(Enum):
+    """What a grade of a candidate against its baseline comes to; only PASS promotes (REL-2, REL-3)."""
+
+    PASS = "PASS"
+    """Every gate is passed at the stated confidence."""
+    FAIL = "FAIL"
+    """A gate is failed at the stated confidence, or an invariant was violated."""
+    INCONCLUSIVE = "INCONCLUSIVE"
+    """There is data, but not enough of it to decide at the stated confidence."""
+    NO_DATA = "NO_DATA"
+    """A gate had nothing to look at; that is neither zero nor good."""
+    INVALID_RUN = "INVALID_RUN"
+    """The measurement itself cannot be trusted: clocks, schedule or counts are wrong."""
+
+
+class ReleaseState(Enum):
+    """Where the release of one candidate is (REL-3)."""
+
+    PLANNED = "PLANNED"
+    """Nothing was measured; the candidate serves nothing."""
+    BASELINE = "BASELINE"
+    """The baseline was measured; the candidate serves nothing."""
+    CANARY = "CANARY"
+    """The candidate serves its share beside the baseline; no look has been taken."""
+    HOLDING = "HOLDING"
+    """The last look did not decide; the candidate goes on serving its share until the time limit."""
+    PASSED = "PASSED"
+    """The last look passed: the candidate may be shipped."""
+    SHIPPED = "SHIPPED"
+    """The candidate serves everything."""
+    FAILED = "FAILED"
+    """Roll back was decided: nothing new is granted. There is no way from here but back."""
+    FENCED = "FENCED"
+    """The epoch was raised: nothing of the candidate's epoch can be granted by anybody."""
+    DRAINED = "DRAINED"
+    """No work of the candidate is in flight; what could not be confirmed is marked orphaned and stays charged."""
+    VERIFIED = "VERIFIED"
+    """The ledger's charge equals what is accounted for."""
+    ROLLED_BACK = "ROLLED_BACK"
+    """The baseline serves everything again."""

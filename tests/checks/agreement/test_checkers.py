@@ -31,7 +31,7 @@ def small(name: str) -> Instance:
     return instance_called(name)
 
 
-SMALL = ("scope_reuse", "chunk_choice", "executions", "promises", "account", ONE_PAGE, "lifecycle-xs")
+SMALL = ("scope_reuse", "chunk_choice", "release", "executions", "promises", "account", ONE_PAGE, "lifecycle-xs")
 """One for each table; TLC takes seconds for each."""
 
 ERRORS = (

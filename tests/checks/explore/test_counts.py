@@ -35,12 +35,13 @@ PINS = {
     "executions": Pin(232, 3944, 552, 13),
     "scope_reuse": Pin(2, 40, 4, 1),
     "chunk_choice": Pin(315, 14870, 11033, 10),
+    "release": Pin(438, 12660, 1557, 14, 42),
     "pages-limit": Pin(3398, 153824, 22733, 20, 2484),
     "pages-chains": Pin(21082, 1433042, 157150, 25, 20032),
     "pages-scopes": Pin(74952, 4598480, 588704, 24, 48544),
     "lifecycle-80k": Pin(80396, 8682768, 1339944, 23),
 }
-SMALL = ("account", "promises", "executions", "scope_reuse", "chunk_choice", "lifecycle-xs")
+SMALL = ("account", "promises", "executions", "scope_reuse", "chunk_choice", "release", "lifecycle-xs")
 
 
 def test_the_gate_passes_fires_every_row_and_reaches_every_situation() -> None:

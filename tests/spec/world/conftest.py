@@ -11,6 +11,7 @@ from kvescrow.spec.world.executions import ExecutionWorld
 from kvescrow.spec.world.ledger import LedgerWorld, TenantTerms
 from kvescrow.spec.world.outcome import Outcome
 from kvescrow.spec.world.pages import PageWorld
+from kvescrow.spec.world.release import ReleaseWorld
 from tests.field_reports.replies import Answer
 from tests.spec.world.scope_question import ScopeQuestion
 
@@ -20,6 +21,7 @@ PageWorldOf = Callable[[int, int | None], PageWorld]
 ExecutionsOf = Callable[[], ExecutionWorld]
 QuestionOf = Callable[[], ScopeQuestion]
 ChunksOf = Callable[[int, bool], ChunkWorld]
+ReleaseOf = Callable[[int, int, int], ReleaseWorld]
 
 
 def answer(outcome: Outcome) -> Answer:
@@ -55,3 +57,9 @@ def question_of() -> QuestionOf:
 def chunks_of() -> ChunksOf:
     """A worker that lets so many chunks go before decodes that wait, in steps that carry the decodes too or do not."""
     return lambda bound, mixed: ChunkWorld(bound, mixed=mixed)
+
+
+@pytest.fixture
+def release_of() -> ReleaseOf:
+    """A release with so many planned looks and this time limit, planned while this epoch is in force."""
+    return ReleaseWorld

@@ -1,0 +1,1 @@
+"""Grading a change, releasing it, and finding out what went wrong (REL, DIA)."""
