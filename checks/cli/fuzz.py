@@ -1,5 +1,6 @@
 """`kvescrow fuzz`."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -16,20 +17,30 @@ if TYPE_CHECKING:
 @click.option("--target", required=True, help=f"One of {', '.join(TARGETS)}, or your own package.module:factory.")
 @click.option(
     "--profile",
-    type=click.Choice(["pr", "soak"]),
+    type=click.Choice(["pr", "minute", "soak", "hour"]),
     default="pr",
     show_default=True,
-    help="pr: bounded, the same on every machine. soak: ten minutes of new draws, with a database of failures.",
+    help="pr: bounded, the same on every machine. The others draw anew for a minute, ten or sixty, and keep failures.",
 )
 @click.option("--seed", type=click.IntRange(0), help="Repeats a run; the result names it.")
+@click.option(
+    "--database",
+    metavar="PLACE",
+    help="Where failures are kept and replayed first: a folder, or valkey://HOST:PORT/0 shared by several machines.",
+)
+@click.option("--findings", type=click.Path(path_type=Path), help="Write each finding to this folder.")
 @json_option
-def command(target: str, profile: str, seed: int | None, json_file: str | None) -> int:
+def command(
+    target: str, profile: str, seed: int | None, database: str | None, findings: Path | None, json_file: str | None
+) -> int:
     """Drive an implementation beside the tables and compare reply, reason and whole state after every step.
 
     A run passes only if it also reached every row and every false guard of the tables that it drives.
     """
     # Hypothesis takes a while to load.
     from kvescrow.checks.fuzz import run_fuzz
+    from kvescrow.checks.fuzz.findings import write_findings
+    from kvescrow.checks.fuzz.profiles import DATABASE
 
     with progress(f"fuzzing {target}") as advance:
 
@@ -38,7 +49,10 @@ def command(target: str, profile: str, seed: int | None, json_file: str | None) 
             goals = seen.rows + seen.guards
             advance(seen.rows_hit + seen.guards_hit, goals, f"{now.steps} steps, rows and guards")
 
-        result = run_fuzz(target, profile, seed, on_progress)
+        result = run_fuzz(target, profile, seed, on_progress, database or DATABASE)
+    if findings is not None:
+        for path in write_findings(findings, result.findings):
+            click.echo(f"written: {path}", err=True)
     return conclude(result.to_json(), _summary(result), json_file)
 
 

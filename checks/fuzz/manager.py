@@ -93,6 +93,8 @@ class ManagerJudge:
         self.stopping: dict[str, Step] = {}
         """Steps whose request was released while they were in flight."""
         self.over: set[str] = set()
+        self.broken: Disagreement | None = None
+        """How it ended, where it was replayed and ended so."""
         self._launched = 0
         self._cancels = "cancel" in self.laws - {deviation.law for deviation in subject.deviations}
 
@@ -114,6 +116,17 @@ class ManagerJudge:
         """Make a call of another history."""
         method, arguments = step
         self.call(method, *arguments)
+
+    def replay(self, setup: ManagerSetup, steps: Sequence[Done]) -> None:
+        """Open, make every call, take note of the law that breaks, and close."""
+        self.open_with(setup)
+        try:
+            for step in steps:
+                self.redo(step)
+        except Disagreement as found:
+            self.broken = found
+        finally:
+            self.close()
 
     def call(self, method: str, *arguments: Any) -> bool:
         """Make a call if a client may make it now, judge it, and return whether it was made."""

@@ -8,12 +8,15 @@ from attrs import define, evolve, field
 
 from kvescrow.checks.fuzz.coverage import Counts
 from kvescrow.checks.fuzz.differences import Disagreement, shown
+from kvescrow.checks.fuzz.findings import Finding, differing, entry_of
 from kvescrow.checks.fuzz.laws import BY_NAME, LAWS, applying
 from kvescrow.checks.fuzz.manager import ManagerJudge
 from kvescrow.checks.fuzz.manager_moves import MOVES, SHAPES, TURNS, WHO, Moves, setup_of
-from kvescrow.checks.fuzz.profiles import Profile, settings_of
+from kvescrow.checks.fuzz.profiles import DATABASE, Profile, settings_of
 from kvescrow.checks.fuzz.result import (
+    BROKEN,
     FAILED,
+    NOT_APPLICABLE,
     NOT_RUN,
     PASSED,
     UNCOVERED,
@@ -21,26 +24,29 @@ from kvescrow.checks.fuzz.result import (
     FuzzResult,
     NotApplicable,
     Progress,
+    repeat_line,
 )
-from kvescrow.checks.fuzz.shrink import Failure, least_failure
+from kvescrow.checks.fuzz.shrink import least_failure
 from kvescrow.checks.targets.protocols import ListedDeviation, ManagerSetup, Subject
 from kvescrow.spec.vocabulary import UserError
 
-SCENARIO = ManagerSetup(pages=8, page_length=4)
-"""How the manager is opened for the scenario of a listed deviation."""
-
 
 def fuzz_manager(
-    name: str, subject: Subject, profile: Profile, seed: int, on_progress: Callable[[Progress], None]
+    name: str,
+    subject: Subject,
+    profile: Profile,
+    seed: int,
+    on_progress: Callable[[Progress], None],
+    database: str = DATABASE,
 ) -> FuzzResult:
     """Fuzz the cache manager `subject`, which is called `name` in the record.
 
     A target that cannot be opened here, since its library is missing, is `not_run`, with the reason.
     """
     started = time.monotonic()
-    run = ManagerRun(name, subject, profile, seed, on_progress)
+    run = ManagerRun(name, subject, profile, seed, on_progress, database)
     try:
-        subject.open(SCENARIO).close()
+        subject.open(ManagerSetup(pages=8, page_length=4)).close()
     except UserError as missing:
         return evolve(run.result("", time.monotonic() - started), verdict=NOT_RUN, holes=(), failure=str(missing))
     run.show_deviations()
@@ -57,8 +63,10 @@ class ManagerRun:
     profile: Profile
     seed: int
     on_progress: Callable[[Progress], None]
+    database: str = DATABASE
     exercised: set[str] = field(factory=set)
     deviations: list[Deviation] = field(factory=list)
+    findings: list[Finding] = field(factory=list)
     unshown: list[str] = field(factory=list)
     """Listed deviations that are no longer shown, each with what its scenario came to."""
     examples: int = 0
@@ -82,18 +90,39 @@ class ManagerRun:
         if listed.law not in applying(self.subject.capabilities):
             return f"law {listed.law} does not apply to this target"
         judge = ManagerJudge(self.subject)
-        judge.open_with(SCENARIO)
+        judge.open_with(listed.setup)
         try:
             for number, (method, *arguments) in enumerate(listed.steps, start=1):
                 if not judge.call(str(method), *arguments):
                     return f"step {number} is not a call that a client may make there"
         except Disagreement as found:
             if (found.differences[0].path, number) == (listed.law, len(listed.steps)):
+                self._keep(found, judge, listed)
                 return ""
             return f"step {number} breaks the law {found.differences[0]}"
         finally:
             judge.close()
         return "no law is broken"
+
+    def _keep(self, found: Disagreement, judge: ManagerJudge, listed: ListedDeviation | None = None) -> None:
+        law = BY_NAME[found.differences[0].path]
+        required, seen = differing(found.differences)
+        note = f"seen in {self.subject.engine or self.name}"
+        self.findings.append(
+            Finding(
+                target=self.name,
+                engine=self.subject.engine,
+                law=law.name,
+                statement=law.statement,
+                listed=listed.name if listed else "",
+                scenario=tuple(judge.steps),
+                specification=required,
+                implementation=seen,
+                repeat=repeat_line(self.name, self.profile.name, self.seed),
+                note=listed.note if listed else "",
+                entry=entry_of(law.name, listed.note if listed else note, judge.setup, judge.done),
+            )
+        )
 
     # --- random histories ---------------------------------------------------------------------------------------------
 
@@ -125,7 +154,7 @@ class ManagerRun:
         machine = _machine_of(self._judge, self._on_end)
         seeded(seed)(machine)
         try:
-            run_state_machine_as_test(machine, settings=settings_of(self.profile))
+            run_state_machine_as_test(machine, settings=settings_of(self.profile, self.name, self.database))
         except Disagreement as found:
             return self._told(found)
         except Flaky as found:
@@ -143,22 +172,28 @@ class ManagerRun:
 
     def _told(self, found: Disagreement) -> str:
         assert self.last is not None, "a broken law comes from a history"
-        least = self._least(self.last, found.differences[0].path)
-        steps = tuple(self.last.steps) if least is None else least.steps
-        found = found if least is None else least.disagreement
-        broken = found.differences[0]
+        judge = self._least(self.last, found.differences[0].path) or self.last
+        found = judge.broken or found
+        self._keep(found, judge)
+        broken, steps = found.differences[0], judge.steps
         lines = [f"Law broken: {BY_NAME[broken.path]}", f"  {found.step}", f"    {broken.implementation}"]
         lines += ["Least steps:", *(f"  {number}. {step}" for number, step in enumerate(steps))]
         return "\n".join(lines)
 
-    def _least(self, judge: ManagerJudge, law: str) -> Failure | None:
-        """Return the fewest calls that break the law, in a pool no larger than the one that it was broken in."""
+    def _least(self, judge: ManagerJudge, law: str) -> ManagerJudge | None:
+        """Return the history of the fewest calls that break the law, in a pool no larger than the judge's."""
         # Shrinking asks for no more of a history than that it can be opened, repeated and closed.
         opened: Callable[[], Any] = self._judge
-        pools = (evolve(judge.setup, pages=pages) for pages in range(judge.setup.pages, 0, -1))
-        failures = [least_failure(opened, pool, judge.done) for pool in pools]
-        same = [one for one in failures if one is not None and one.disagreement.differences[0].path == law]
-        return min(same, key=lambda one: len(one.done), default=None)
+        least: ManagerJudge | None = None
+        for pages in range(judge.setup.pages, 0, -1):
+            setup = evolve(judge.setup, pages=pages)
+            failure = least_failure(opened, setup, judge.done)
+            if failure is None or failure.disagreement.differences[0].path != law:
+                continue
+            if least is None or len(failure.done) < len(least.done):
+                least = self._judge()
+                least.replay(setup, failure.done)
+        return least
 
     # --- the verdict --------------------------------------------------------------------------------------------------
 
@@ -179,6 +214,7 @@ class ManagerRun:
         if self.unshown and not failure:
             failure = "Listed as a deviation, but no longer shown: " + "; ".join(self.unshown)
         holes, counts = self._holes(), self._counts()
+        broken = {finding.law for finding in self.findings}
         in_force = applying(self.subject.capabilities)
         record = FuzzResult(
             target=self.name,
@@ -199,8 +235,17 @@ class ManagerRun:
                 for law in LAWS
                 if law.capability is not None and law.name not in in_force
             ),
+            laws={law.name: self._verdict_of(law.name, broken, in_force) for law in LAWS},
+            findings=tuple(self.findings),
         )
         return evolve(record, failure=f"{failure}\nRepeat: {record.repeat}") if failure else record
+
+    def _verdict_of(self, law: str, broken: set[str], in_force: frozenset[str]) -> str:
+        if law not in in_force:
+            return NOT_APPLICABLE
+        if law in broken:
+            return BROKEN
+        return PASSED if law in self.exercised else NOT_RUN
 
 
 def _machine_of(opened: Callable[[], ManagerJudge], on_end: Callable[[ManagerJudge], None]) -> "type":

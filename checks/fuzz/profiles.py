@@ -4,6 +4,7 @@ Hypothesis suppresses all health checks for state machines by default, and loads
 set. Both would decide silently, so each setting is pinned here.
 """
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from kvescrow.spec.vocabulary import UserError
 
 if TYPE_CHECKING:
     from hypothesis import settings
+    from hypothesis.database import ExampleDatabase
 
 
 @frozen
@@ -37,12 +39,16 @@ class Profile:
 
 PROFILES: Mapping[str, Profile] = {
     "pr": Profile("pr", 60, 40, 8, 60, None, keeps_database=False, pursues_holes=True),
+    "minute": Profile("minute", 100, 50, 1, None, 60.0, keeps_database=True, pursues_holes=False),
     "soak": Profile("soak", 200, 60, 1, None, 600.0, keeps_database=True, pursues_holes=False),
+    "hour": Profile("hour", 200, 60, 1, None, 3600.0, keeps_database=True, pursues_holes=False),
 }
-"""`pr` draws the same on every machine and is bounded by its examples; `soak` draws anew and is bounded by time."""
+"""`pr` draws the same on every machine and is bounded by its examples. The others draw anew and are bounded by time: a
+minute for each change, ten minutes by hand, an hour at night."""
 
-DATABASE = Path(".hypothesis") / "kvescrow"
-"""Where `soak` keeps what failed, relative to the working directory."""
+DATABASE = str(Path(".hypothesis") / "kvescrow")
+"""Where what failed is kept, relative to the working directory, unless a run names another place."""
+_SERVERS = ("valkey://", "valkeys://", "redis://", "rediss://", "unix://")
 
 
 def profile_called(name: str) -> Profile:
@@ -53,10 +59,28 @@ def profile_called(name: str) -> Profile:
         raise UserError(f"profile {name!r}: choose one of {', '.join(PROFILES)}") from None
 
 
-def settings_of(profile: Profile) -> "settings":
-    """Return the Hypothesis settings of one round."""
-    from hypothesis import HealthCheck, Phase, Verbosity, settings
+def database_at(place: str, target: str) -> "ExampleDatabase":
+    """Return the database of failures of `target` at `place`: a folder, or the address of a Valkey or Redis server.
+
+    Each target has a part of its own, since a run drops what no longer fails. Raises `UserError` where a server is
+    named and its client is not installed.
+    """
     from hypothesis.database import DirectoryBasedExampleDatabase
+
+    if not place.startswith(_SERVERS):
+        return DirectoryBasedExampleDatabase(Path(place) / re.sub(r"[^\w.-]", "_", target))
+    try:
+        from hypothesis.extra.redis import RedisExampleDatabase
+        from redis import Redis
+    except ImportError as error:
+        raise UserError(f"database {place}: {error}; install it with `pip install 'kvescrow[examples]'`") from error
+    client = Redis.from_url(re.sub("^valkey", "redis", place))
+    return RedisExampleDatabase(client, key_prefix=f"kvescrow:{target}:".encode())
+
+
+def settings_of(profile: Profile, target: str = "", place: str = DATABASE) -> "settings":
+    """Return the Hypothesis settings of one round over `target`, whose failures are kept at `place`."""
+    from hypothesis import HealthCheck, Phase, Verbosity, settings
 
     replayed = (Phase.reuse,) if profile.keeps_database else ()
     return settings(
@@ -64,7 +88,7 @@ def settings_of(profile: Profile) -> "settings":
         stateful_step_count=profile.steps,
         # The seed is given explicitly and decides alone; without a database nothing else can come in.
         derandomize=not profile.keeps_database,
-        database=DirectoryBasedExampleDatabase(DATABASE) if profile.keeps_database else None,
+        database=database_at(place, target) if profile.keeps_database else None,
         deadline=None,
         # A failure is shrunk as the events that were sent (see `shrink`), not as the draws that chose them.
         phases=(*replayed, Phase.generate),

@@ -1,17 +1,22 @@
 """What a fuzz run comes to."""
 
+from collections.abc import Mapping
 from typing import Any
 
-from attrs import asdict, frozen
+from attrs import asdict, field, frozen
 
 from kvescrow.checks.fuzz.coverage import Counts
+from kvescrow.checks.fuzz.findings import Finding
 
 PASSED = "passed"
 FAILED = "failed"
 UNCOVERED = "uncovered"
 """Nothing differed, but some row, false guard or law was never seen, so too little was looked at."""
+BROKEN = "broken"
+NOT_APPLICABLE = "not_applicable"
 NOT_RUN = "not_run"
-"""The target cannot be opened here, since its library is missing; `failure` says how to change that."""
+"""Of a law: it was never put to the test. Of a run: the target cannot be opened here, since its library is missing;
+`failure` says how to change that."""
 
 
 @frozen
@@ -69,16 +74,25 @@ class FuzzResult:
     """Rows and guards that are listed as unreachable, each with the reason."""
     deviations: tuple[Deviation, ...] = ()
     not_applicable: tuple[NotApplicable, ...] = ()
+    laws: Mapping[str, str] = field(factory=dict)
+    """Each law by name: `passed`, `broken`, `not_applicable`, or `not_run` where it was never put to the test."""
+    findings: tuple[Finding, ...] = ()
+    """What was found, listed or new; `--findings` writes each to files of its own."""
     failure: str = ""
     """What differed or which law was broken, the least steps that lead there, and the line that repeats it; empty where
     nothing did."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the record as plain lists and dictionaries."""
-        return asdict(self)
+        return {**asdict(self), "findings": [finding.to_json() for finding in self.findings]}
 
     @property
     def repeat(self) -> str:
         """Return the command that repeats this run."""
-        profile = "" if self.profile == "pr" else f" --profile {self.profile}"
-        return f"kvescrow fuzz --target {self.target}{profile} --seed {self.seed}"
+        return repeat_line(self.target, self.profile, self.seed)
+
+
+def repeat_line(target: str, profile: str, seed: int) -> str:
+    """Return the command that repeats a run."""
+    named = "" if profile == "pr" else f" --profile {profile}"
+    return f"kvescrow fuzz --target {target}{named} --seed {seed}"

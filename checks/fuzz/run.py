@@ -10,13 +10,24 @@ from kvescrow.checks.fuzz.composed import ComposedDriver
 from kvescrow.checks.fuzz.coverage import Coverage
 from kvescrow.checks.fuzz.differences import Disagreement
 from kvescrow.checks.fuzz.driver import Driver
+from kvescrow.checks.fuzz.findings import Finding, differing
 from kvescrow.checks.fuzz.goals import Goal
 from kvescrow.checks.fuzz.ledger import LedgerDriver
 from kvescrow.checks.fuzz.manager_run import fuzz_manager
 from kvescrow.checks.fuzz.pages import PageDriver
-from kvescrow.checks.fuzz.profiles import Profile, profile_called, settings_of
+from kvescrow.checks.fuzz.profiles import DATABASE, Profile, profile_called, settings_of
 from kvescrow.checks.fuzz.release import ReleaseDriver
-from kvescrow.checks.fuzz.result import FAILED, PASSED, UNCOVERED, FuzzResult, NotApplicable, Progress
+from kvescrow.checks.fuzz.result import (
+    BROKEN,
+    FAILED,
+    NOT_APPLICABLE,
+    PASSED,
+    UNCOVERED,
+    FuzzResult,
+    NotApplicable,
+    Progress,
+    repeat_line,
+)
 from kvescrow.checks.fuzz.shrink import least_failure
 from kvescrow.checks.fuzz.unreachable import UNREACHABLE
 from kvescrow.checks.targets.protocols import Kind, Subject
@@ -53,39 +64,52 @@ DEFAULT_SEED = 20261129
 
 
 def run_fuzz(
-    target: str, profile: str = "pr", seed: int | None = None, on_progress: OnProgress | None = None
+    target: str,
+    profile: str = "pr",
+    seed: int | None = None,
+    on_progress: OnProgress | None = None,
+    database: str = DATABASE,
 ) -> FuzzResult:
     """Fuzz the target called `target`, or `package.module:factory`, and return the record of the run.
 
     Raises `UserError` where there is no such target or profile.
     """
-    return fuzz(target, subject_called(target), profile_called(profile), seed, on_progress)
+    return fuzz(target, subject_called(target), profile_called(profile), seed, on_progress, database)
 
 
 def fuzz(
-    name: str, subject: Subject, profile: Profile, seed: int | None = None, on_progress: OnProgress | None = None
+    name: str,
+    subject: Subject,
+    profile: Profile,
+    seed: int | None = None,
+    on_progress: OnProgress | None = None,
+    database: str = DATABASE,
 ) -> FuzzResult:
-    """Fuzz `subject`, which is called `name` in the record."""
+    """Fuzz `subject`, which is called `name` in the record; `database` is where a profile with one keeps failures."""
     if seed is None:
         seed = secrets.randbelow(2**31) if profile.keeps_database else DEFAULT_SEED
     if subject.kind is Kind.MANAGER:
-        return fuzz_manager(name, subject, profile, seed, on_progress or (lambda progress: None))
-    run = Run(subject, profile, on_progress or (lambda progress: None))
+        return fuzz_manager(name, subject, profile, seed, on_progress or (lambda progress: None), database)
+    run = Run(name, subject, profile, on_progress or (lambda progress: None), database)
     started = time.monotonic()
     disagreement, failed_seed = run.rounds(seed)
-    return run.result(name, failed_seed, disagreement, time.monotonic() - started)
+    return run.result(failed_seed, disagreement, time.monotonic() - started)
 
 
 @define
 class Run:
     """The state of one run."""
 
+    name: str
     subject: Subject
     profile: Profile
     on_progress: OnProgress
+    database: str = DATABASE
     coverage: Coverage = field(init=False)
     examples: int = 0
     steps: int = 0
+    found: tuple[Disagreement, tuple[str, ...]] | None = None
+    """What differed, after the least steps that lead there."""
     last: Driver | None = None
     """The run of the machine that ended last: the one that failed, where one did."""
 
@@ -129,7 +153,7 @@ class Run:
         )
         seeded(seed)(machine)
         try:
-            run_state_machine_as_test(machine, settings=settings_of(self.profile))
+            run_state_machine_as_test(machine, settings=settings_of(self.profile, self.name, self.database))
         except Disagreement as found:
             return self._told(found)
         except Flaky as found:
@@ -151,6 +175,7 @@ class Run:
         steps: Sequence[str] = self.last.steps
         if least is not None:
             found, steps = least.disagreement, least.steps
+        self.found = found, tuple(steps)
         lines = ["Specification and implementation differ:", f"  {found.step}"]
         lines += [f"    {difference}" for difference in found.differences]
         lines += ["Least steps:", *(f"  {number}. {step}" for number, step in enumerate(steps))]
@@ -162,7 +187,7 @@ class Run:
     def _holes(self) -> list[Goal]:
         return [goal for goal in self.coverage.holes() if goal.name not in self._listed()]
 
-    def result(self, name: str, seed: int, failure: str, seconds: float) -> FuzzResult:
+    def result(self, seed: int, failure: str, seconds: float) -> FuzzResult:
         """Return the record."""
         holes = tuple(goal.name for goal in self._holes())
         missed = {goal.name for goal in self.coverage.holes()}
@@ -171,7 +196,7 @@ class Run:
             failure = "Listed as unreachable, but reached: " + "; ".join(outlived)
         counts = self.coverage.counts()
         record = FuzzResult(
-            target=name,
+            target=self.name,
             profile=self.profile.name,
             seed=seed,
             verdict=FAILED if failure else UNCOVERED if holes else PASSED,
@@ -186,10 +211,27 @@ class Run:
             holes=holes,
             unreachable=tuple(f"{goal}: {why}" for goal, why in self._listed().items()),
             not_applicable=tuple(not_applicable(self.subject)),
+            laws=laws_of(self.subject, broken=self.found is not None),
+            findings=tuple(self._findings(repeat_line(self.name, self.profile.name, seed))),
         )
         if failure:
             record = evolve(record, failure=f"{failure}\nRepeat: {record.repeat}")
         return record
+
+    def _findings(self, repeat: str) -> list[Finding]:
+        if self.found is None:
+            return []
+        disagreement, steps = self.found
+        required, seen = differing(disagreement.differences)
+        law, statement = disagreement.differences[0].path, LAWS[self.subject.kind][0][0]
+        return [Finding(self.name, self.subject.engine, law, statement, "", steps, required, seen, repeat)]
+
+
+def laws_of(subject: Subject, *, broken: bool) -> dict[str, str]:
+    """Return the verdict of each law of the subject's kind; where something differed, the first one is broken."""
+    excluded = {law.law for law in not_applicable(subject)}
+    verdicts = {law: NOT_APPLICABLE if law in excluded else PASSED for law, _ in LAWS[subject.kind]}
+    return verdicts | ({next(iter(verdicts)): BROKEN} if broken else {})
 
 
 def not_applicable(subject: Subject) -> list[NotApplicable]:

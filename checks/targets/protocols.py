@@ -424,6 +424,8 @@ class ListedDeviation:
     note: str
     steps: tuple[tuple[object, ...], ...] = field(repr=False)
     """Method names of `CacheManager` with their arguments."""
+    setup: ManagerSetup = ManagerSetup(pages=8, page_length=4)
+    """How the manager is opened for them."""
 
 
 class Kind(Enum):
@@ -450,3 +452,5 @@ class Subject:
     """Opens a fresh target from the setup that the kind has, such as a `LedgerSetup` or a `PoolSetup`."""
     capabilities: Capabilities = Capabilities()
     deviations: tuple[ListedDeviation, ...] = ()
+    engine: str = ""
+    """The implementation and its version, as findings name it."""

@@ -41,6 +41,9 @@ class Release:
     needs: tuple[str, ...] = ()
     """Other packages that the files import."""
 
+    def __str__(self) -> str:
+        return f"{self.name} {self.version}"
+
     def module(self, name: str) -> Any:
         """Return the released module `name`.
 

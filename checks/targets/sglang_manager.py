@@ -130,7 +130,7 @@ class SglangManager:
 
 def sglang_subject() -> protocols.Subject:
     """Return the cache with what it declares and what is known of it."""
-    return protocols.Subject(protocols.Kind.MANAGER, SglangManager, DECLARED, DEVIATIONS)
+    return protocols.Subject(protocols.Kind.MANAGER, SglangManager, DECLARED, DEVIATIONS, str(SGLANG))
 
 
 DECLARED = protocols.Capabilities(

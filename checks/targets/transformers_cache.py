@@ -5,10 +5,17 @@ will complete, and after the step publish them. Cached pages are given up all at
 """
 
 from collections.abc import Sequence
+from importlib.metadata import distributions
 from types import SimpleNamespace
 from typing import Any
 
 from kvescrow.spec.vocabulary import UserError
+
+
+def installed() -> str:
+    """Return the name and version of the installed release; the name alone where there is none."""
+    found = next(iter(distributions(name="transformers")), None)
+    return f"transformers {found.version}" if found else "transformers"
 
 
 class TransformersCache:

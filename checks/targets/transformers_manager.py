@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from kvescrow.checks.targets import protocols
-from kvescrow.checks.targets.transformers_cache import TransformersCache
+from kvescrow.checks.targets.transformers_cache import TransformersCache, installed
 from kvescrow.spec.vocabulary import PrefixScope
 
 _engine_of = cache(TransformersCache)
@@ -75,7 +75,7 @@ class TransformersManager:
 
 def transformers_subject() -> protocols.Subject:
     """Return the manager with what it declares and what is known of it."""
-    return protocols.Subject(protocols.Kind.MANAGER, TransformersManager, DECLARED, DEVIATIONS)
+    return protocols.Subject(protocols.Kind.MANAGER, TransformersManager, DECLARED, DEVIATIONS, installed())
 
 
 DECLARED = protocols.Capabilities(

@@ -78,13 +78,15 @@ class VllmManager:
 
 def vllm_subject() -> protocols.Subject:
     """Return the manager as its scheduler uses it."""
-    return protocols.Subject(protocols.Kind.MANAGER, VllmManager, declared(protocols.Publish.AT_SCHEDULE), DEVIATIONS)
+    known = declared(protocols.Publish.AT_SCHEDULE)
+    return protocols.Subject(protocols.Kind.MANAGER, VllmManager, known, DEVIATIONS, str(VLLM))
 
 
 def vllm_at_return_subject() -> protocols.Subject:
     """Return the manager with blocks hashed when their step has ended."""
+    known = declared(protocols.Publish.AT_COMMIT)
     return protocols.Subject(
-        protocols.Kind.MANAGER, lambda setup: VllmManager(setup, delay=True), declared(protocols.Publish.AT_COMMIT)
+        protocols.Kind.MANAGER, lambda setup: VllmManager(setup, delay=True), known, engine=str(VLLM)
     )
 
 
