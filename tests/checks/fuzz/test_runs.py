@@ -149,7 +149,7 @@ def test_a_third_party_is_fuzzed_by_module_and_factory(tmp_path: Path, monkeypat
 def test_settings_do_not_depend_on_the_environment(in_ci: bool, repository: Path) -> None:
     code = (
         "from kvescrow.checks.fuzz.profiles import PROFILES, settings_of\n"
-        "for name in ("pr", "soak"):\n"
+        "for name in ('pr', 'soak'):\n"
         "    s = settings_of(PROFILES[name])\n"
         "    print(s.derandomize, s.database is not None, s.deadline, [c.name for c in s.suppress_health_check])\n"
     )
