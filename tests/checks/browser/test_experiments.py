@@ -1,0 +1,39 @@
+"""Pages of experiments in a real browser: a control moves, and the result changes (EXP-1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+Serve = Callable[[str], AbstractContextManager[str]]
+
+
+def test_more_decodes_leave_no_chunk(open_page: Callable[..., Page], serve: Serve) -> None:
+    with serve("prefill-deadline") as address:
+        page = open_page(address)
+        page.get_by_text("The rule takes 1,152 tokens a step").wait_for()
+        assert page.get_by_text("synthetic").count() > 0
+        assert page.get_by_text("Assumed").is_visible()
+        sliders = page.get_by_role("slider")
+        assert sliders.count() == 6
+        # The fourth constraint is the number of decoding sequences; its end is 256, whose steps alone exceed the gap.
+        sliders.nth(3).focus()
+        page.keyboard.press("End")
+        page.get_by_text("No chunk is feasible: the decodes alone take 28.0 ms").wait_for()
+        assert page.get_by_text("The rule takes").count() == 0
+
+
+def test_a_pool_that_is_too_small_refuses(open_page: Callable[..., Page], serve: Serve) -> None:
+    with serve("prefix-ownership") as address:
+        page = open_page(address)
+        page.get_by_text("4 of 4 requests were admitted").wait_for()
+        assert page.get_by_text("0 of the 4 prefix pages became free").is_visible()
+        # The third constraint is the pool; its start is 6 pages, which hold the first request alone.
+        page.get_by_role("slider").nth(2).focus()
+        page.keyboard.press("Home")
+        page.get_by_text("1 of 4 requests were admitted").wait_for()
+        page.get_by_text("REFUSED POOL_CAPACITY").first.wait_for()
