@@ -25,7 +25,9 @@ INSTANCES: Mapping[str, Callable[[], Instance]] = {
     "pages-limit": pages.pages_of_a_full_scope,
     "pages-chains": pages.pages_in_chains,
     "pages-scopes": pages.pages_of_two_scopes,
+    "pages-both": pages.pages_in_chains_of_two_scopes,
     "pages-three": pages.three_pages,
+    "composition-2": partial(composition, 2),
     "composition": composition,
 }
 

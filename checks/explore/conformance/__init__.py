@@ -14,8 +14,8 @@ from kvescrow.checks.targets.protocols import Kind, Subject
 from kvescrow.checks.targets.registry import subject_called
 from kvescrow.spec.vocabulary import UserError
 
-DEFAULTS = {Kind.LEDGER: "lifecycle-80k", Kind.PAGES: "pages-scopes"}
-"""What is tried where no instance is named."""
+DEFAULTS = {Kind.LEDGER: "lifecycle-80k", Kind.PAGES: "pages-both"}
+"""What is tried where no instance is named: more than 80,000 states each."""
 COVERED = {Kind.LEDGER: "lifecycle-xs", Kind.PAGES: "pages-limit"}
 """And where the target keeps its state elsewhere, so that it cannot be copied in memory."""
 _GUIDES = {Kind.LEDGER: "ledger-memory", Kind.PAGES: "pages"}

@@ -7,6 +7,7 @@ comes first in the queue that the move says does not), the move is not realised,
 """
 
 from collections.abc import Mapping
+from functools import cache
 from typing import cast
 
 from attrs import evolve, frozen
@@ -92,8 +93,9 @@ class LedgerDriver:
         return self._expected[state]
 
 
+@cache
 def key_of(name: str) -> Key:
-    """Return the key that stands for a reservation place."""
+    """Return the key that stands for a reservation place: one object a place, so that look-ups need not compare."""
     return Key(f"tenant {int(name.rsplit(maxsplit=1)[-1]) % 2}", name)
 
 

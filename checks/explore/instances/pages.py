@@ -293,6 +293,12 @@ def pages_of_two_scopes() -> Instance:
     return page_pool("pages-scopes", size, pages_of_two_scopes.__doc__ or "")
 
 
+def pages_in_chains_of_two_scopes() -> Instance:
+    """Two pages, and a holder in each of two scopes, which may publish both. A prompt has one page or two."""
+    size = Pool(pages=2, holders=(1, 2), scope_limit=2)
+    return page_pool("pages-both", size, pages_in_chains_of_two_scopes.__doc__ or "")
+
+
 def pages_in_chains() -> Instance:
     """Two pages and two holders of one scope. A prompt has one page or two."""
     size = Pool(pages=2, holders=(1, 1), scope_limit=2)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import pytest
 
 from kvescrow.checks.explore import instance_called
@@ -117,3 +119,36 @@ def test_copies_share_nothing_that_changes() -> None:
     copy.pool[0]["a"].append(2)
     assert inner == {"a": [1]}
     assert copy.pool[0] is copy.pool[1]
+
+
+class Slotted:
+    __slots__ = ("numbers", "other")
+
+    def __init__(self, numbers: list[int], other: object) -> None:
+        self.numbers = numbers
+        self.other = other
+
+
+class Guarded(Slotted):
+    """An object with attributes of both kinds, which lets no one set them."""
+
+    def __init__(self, numbers: list[int], other: object) -> None:
+        for name, value in (("numbers", numbers), ("other", other), ("ticks", count(3))):
+            object.__setattr__(self, name, value)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(name)
+
+
+@pytest.mark.parametrize("kind", [Slotted, Guarded])
+def test_objects_are_copied_with_their_slots_and_what_they_share_among_themselves(kind: type[Slotted]) -> None:
+    numbers = [1]
+    before = kind(numbers, {"same": numbers, "pair": [(1, numbers)]})
+    if isinstance(before, Guarded):
+        next(before.ticks)  # type: ignore[attr-defined]  # set by its name
+    after = cloned(before)
+    assert after.numbers == [1] and after.numbers is not numbers
+    assert after.other["same"] is after.numbers
+    assert after.other["pair"][0][1] is after.numbers
+    if isinstance(before, Guarded):
+        assert [next(after.ticks), next(after.ticks), next(before.ticks)] == [4, 5, 4]  # type: ignore[attr-defined]
