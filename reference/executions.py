@@ -4,6 +4,7 @@ An execution is one generation of one reservation. A step lists several of them 
 writes for each; its number is each one's ticket. Steps end once, well or badly, in any order.
 """
 
+from functools import lru_cache
 from urllib.parse import quote
 
 from attrs import define, frozen
@@ -76,10 +77,12 @@ class _Numbers:
             self._above.remove(self._up_to)
 
 
+@lru_cache(maxsize=1024)
 def holder_name(key: Key, generation: int) -> str:
     """Return the name under which an execution holds pages: `tenant/request#generation`.
 
-    Tenant and request are quoted, so that no two executions have one name.
+    Tenant and request are quoted, so that no two executions have one name. The names of those that run are kept: each
+    of their steps asks for one.
     """
     return f"{quote(key.tenant, safe='')}/{quote(key.request, safe='')}#{generation}"
 
