@@ -1,5 +1,6 @@
 """What the command line and the bare script share: a run by the names that a user gives, as JSON and as text."""
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from kvescrow.gpu_harness.conform import (
     conform,
 )
 from kvescrow.gpu_harness.conform.platform import open_platform
+from kvescrow.gpu_harness.conform.settings import SEEDED
 from kvescrow.gpu_harness.sabotage import (
     ALL,
     CAUGHT,
@@ -63,6 +65,12 @@ class Asked:
     trace: str | None = None
     """A packaged trace, or the path of a file; None: `DEFAULT_TRACE`."""
     journal: Path | None = None
+    weights: str = SEEDED
+    """SEEDED weights of the shape, or a real model by name."""
+    calm: bool = False
+    """No growth, no change of weights, no killed worker."""
+    minutes: float | None = None
+    """Runs follow each other, each with another seed, for so long; None: one run."""
 
     @property
     def settings(self) -> Settings:
@@ -74,7 +82,12 @@ class Asked:
         if kind not in ("cpu", "cuda") or (":" in device and (kind == "cpu" or not number.isdecimal())):
             raise UserError(f"device: {self.device!r} is not known; choose from {AUTO}, cpu, cuda, cuda:N")
         requests = DEFAULT_REQUESTS if self.requests is None else self.requests
-        return Settings(device=device, shape=self.shape, dtype=self.dtype, requests=requests, seed=self.seed)
+        plain = Settings(
+            device=device, shape=self.shape, weights=self.weights, dtype=self.dtype, requests=requests, seed=self.seed
+        )
+        if self.calm or self.sabotage is not None:
+            return plain
+        return evolve(plain, growth=True, epoch_after=requests // 2, kills=(requests // 4, 3 * requests // 4))
 
 
 def run(asked: Asked, progress: Progress | None = None) -> Report:
@@ -83,7 +96,9 @@ def run(asked: Asked, progress: Progress | None = None) -> Report:
     _check(asked)
     try:
         _check_number(settings.device)
-        if asked.sabotage is None:
+        if asked.minutes is not None:
+            report = _soak(asked, settings, asked.minutes)
+        elif asked.sabotage is None:
             report = _conform(asked, settings, progress)
         else:
             report = _sabotage(asked.sabotage, settings, asked.seeds, progress)
@@ -101,6 +116,8 @@ def run(asked: Asked, progress: Progress | None = None) -> Report:
 
 def _check(asked: Asked) -> None:
     """Refuse what does not go together. Raises UserError."""
+    if asked.minutes is not None and (asked.sabotage is not None or asked.journal is not None):
+        raise UserError("minutes: a soak has neither sabotages nor a journal; leave one of the two out")
     if asked.sabotage is None:
         if asked.seeds != 1:
             raise UserError("seeds: only sabotages are run under several; leave it out, or give a sabotage")
@@ -130,6 +147,21 @@ def _trace(name: str | None) -> Trace:
 def _conform(asked: Asked, settings: Settings, progress: Progress | None) -> Report:
     result = conform(_trace(asked.trace), settings, journal=asked.journal, progress=progress)
     return Report(result.as_json(), result.summary)
+
+
+def _soak(asked: Asked, settings: Settings, minutes: float) -> Report:
+    """Run after run until the time is over or one does not pass; the last one is shown whole."""
+    trace, end = _trace(asked.trace), time.monotonic() + 60 * minutes
+    runs, requests, tokens, steps = 0, 0, 0, 0
+    while True:
+        result = conform(trace, evolve(settings, seed=settings.seed + runs))
+        runs, requests, tokens = runs + 1, requests + result.requests, tokens + result.tokens
+        steps += result.tally.steps
+        if result.verdict is not Verdict.PASSED or time.monotonic() >= end:
+            break
+    soaked = {"runs": runs, "requests": requests, "steps": steps, "tokens": tokens, "first_seed": settings.seed}
+    said = f"soak: {runs} run(s), {requests} requests, {steps} steps, {tokens} tokens; the last run:"
+    return Report({**result.as_json(), "soak": soaked}, f"{said}\n{result.summary}")
 
 
 def _sabotage(name: str, settings: Settings, seeds: int, progress: Progress | None) -> Report:

@@ -29,6 +29,11 @@ from kvescrow.checks.cli.progress import progress
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write the journal of every decision to this new file, for `kvescrow check-journal`.",
 )
+@click.option(
+    "--weights", default="seeded", show_default=True, help="seeded, or smollm2: a real model, prompts of text."
+)
+@click.option("--calm", is_flag=True, help="No growth, no change of weights, no killed worker.")
+@click.option("--minutes", type=click.FloatRange(0), help="Run after run for so long, each with another seed.")
 @json_option
 def command(
     device: str,
@@ -40,18 +45,23 @@ def command(
     shape: str,
     trace: str | None,
     journal: Path | None,
+    weights: str,
+    calm: bool,
+    minutes: float | None,
     json_file: str | None,
 ) -> int:
     """Run a recorded workload on a real paged-KV decoder under the reference, and watch its memory.
 
     Every step checks the pages that it reads and writes against their stamps, on the device. Reclaimed pages are
-    poisoned, shared ones fingerprinted, and what is sampled must equal an independent dense decode. Cancels come while
-    steps are in flight. A device that is not in this machine is not_run, never passed.
+    poisoned, shared ones fingerprinted, and what is sampled and written must equal an independent dense decode. Cancels
+    come while steps are in flight, outputs grow beyond what was reserved, the weights change, and the worker is killed
+    and replaced; one that takes a dead one's place has a journal of its own, FILE.2 and so on. A device that is not in
+    this machine is not_run, never passed.
     """
     # torch takes seconds to load.
     from kvescrow.gpu_harness.front import Asked, run
 
-    asked = Asked(device, sabotage, requests, seed, seeds, dtype, shape, trace, journal)
+    asked = Asked(device, sabotage, requests, seed, seeds, dtype, shape, trace, journal, weights, calm, minutes)
     with progress("conform") as advance:
         report = run(asked, lambda done, total: advance(done, total, ""))
     return conclude(report.json, report.summary, json_file)

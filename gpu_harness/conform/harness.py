@@ -17,8 +17,9 @@ from kvescrow.gpu_harness.conform.judge import compared_with_oracle
 from kvescrow.gpu_harness.conform.loop import Clock, Loop
 from kvescrow.gpu_harness.conform.platform import Platform, open_platform
 from kvescrow.gpu_harness.conform.result import ConformResult
+from kvescrow.gpu_harness.conform.serving import Serving
 from kvescrow.gpu_harness.conform.settings import LIMITS, TENANT_SHARE, Settings
-from kvescrow.gpu_harness.conform.workload import TENANTS, Planned, workload
+from kvescrow.gpu_harness.conform.workload import BLOCK, TENANTS, Planned, workload
 from kvescrow.gpu_harness.evidence import EvidenceKind, Finding, from_findings
 from kvescrow.gpu_harness.pages import PAGE_LENGTH
 from kvescrow.gpu_harness.streams import EventMisuse
@@ -27,6 +28,7 @@ from kvescrow.reference.traces import Trace
 
 RETENTION = 50_000
 """Microseconds of virtual time after which a terminal record is forgotten: well within a run."""
+TEXTS_SHOWN = 5
 
 
 @frozen
@@ -52,26 +54,26 @@ def conform(
     user's mistake, ConformFault where the reference contradicts itself, DeviceError where the device fails.
     """
     with open_platform(settings) as platform:
-        offered = of_trace(trace, settings, platform.base.shape.vocabulary)
+        offered = of_trace(trace, settings, platform)
         return conform_on(platform, offered, settings, conduct=conduct, journal=journal, progress=progress)
 
 
-def of_trace(trace: Trace, settings: Settings, vocabulary: int) -> Workload:
+def of_trace(trace: Trace, settings: Settings, platform: Platform) -> Workload:
     """The requests of a trace as a run of `settings` offers them. Raises UserError where there are fewer."""
     planned = workload(
         trace,
         requests=settings.requests,
         seed=settings.seed,
-        vocabulary=vocabulary,
+        tokens=platform.tokens,
         chunk=LIMITS.prefill_chunk,
         cancel_rate=settings.cancel_rate,
     )
     return Workload(trace.name, trace.attribution, planned)
 
 
-def of_hazards(settings: Settings, vocabulary: int) -> tuple[Workload, Settings]:
+def of_hazards(settings: Settings, platform: Platform) -> tuple[Workload, Settings]:
     """The workload of all hazards, and `settings` with the pool and the change of weights that belong to it."""
-    planned = hazards(settings.seed, vocabulary)
+    planned = hazards(settings.seed, platform.tokens)
     small = evolve(settings, requests=len(planned), pages=POOL_PAGES, epoch_after=EPOCH_AFTER)
     return Workload("hazards", "made here, seeded", planned), small
 
@@ -121,8 +123,18 @@ def conform_on(
         journal_events=verdict.events,
         rows=len(verdict.rows),
         violations=(*map(str, verdict.findings), *left),
+        texts=_texts(platform, loop.served),
         seconds=time.perf_counter() - began,
     )
+
+
+def _texts(platform: Platform, served: Sequence[Serving]) -> tuple[tuple[str, str], ...]:
+    """The end of some prompts and what was said after them, where tokens have meaning."""
+    text = platform.text
+    if text is None:
+        return ()
+    complete = [serving for serving in served if serving.sums is not None][:TEXTS_SHOWN]
+    return tuple((text.decode(each.planned.prompt[-BLOCK:]), text.decode(each.tokens)) for each in complete)
 
 
 def _ledger(planned: Sequence[Planned], pages: int) -> LedgerConfig:

@@ -7,7 +7,7 @@ page ends; cancels come while prompts and while tokens are computed. The pool is
 import random
 from itertools import count
 
-from kvescrow.gpu_harness.conform.workload import OWNERS, WHILE_WAITING, Planned
+from kvescrow.gpu_harness.conform.workload import OWNERS, WHILE_WAITING, DrawTokens, Planned
 from kvescrow.spec.vocabulary import Key
 
 POOL_PAGES = 28
@@ -22,10 +22,10 @@ BURST = 8
 AMBER, BIRCH, CEDAR, AMBER_TUNED = range(len(OWNERS))
 
 
-def hazards(seed: int, vocabulary: int) -> tuple[Planned, ...]:
+def hazards(seed: int, tokens: DrawTokens) -> tuple[Planned, ...]:
     """The workload of `seed`: tokens, output lengths and the moments of cancels are drawn, the course is not."""
     draw = random.Random(f"hazards, seed {seed}")
-    first, second, third = ([draw.randrange(vocabulary) for _ in range(96)] for _ in range(3))
+    first, second, third = (tokens(draw, 96) for _ in range(3))
     numbers = count()
 
     def ask(owner: int, prompt: list[int], output: int, cancel_at: int | None = None, twin: bool = False) -> Planned:

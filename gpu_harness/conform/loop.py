@@ -99,7 +99,7 @@ class Loop:
         """Do what can be done now without waiting; whether anything was."""
         self.arrivals.offer(self._clock.now)
         self._start()
-        if self._kills and self.tally.steps >= self._kills[0] and not self._under_a_gate:
+        if self._kills and self._started >= self._kills[0] and not self._under_a_gate:
             self._kill_the_worker()
             return True
         launched = self._launch_next()

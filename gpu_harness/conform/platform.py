@@ -6,12 +6,13 @@ from contextlib import contextmanager
 import torch
 from attrs import define, field
 
-from kvescrow.gpu_harness.conform.settings import POSITIONS, Settings
-from kvescrow.gpu_harness.conform.workload import SCOPES
+from kvescrow.gpu_harness.conform.settings import POSITIONS, SEEDED, Settings
+from kvescrow.gpu_harness.conform.workload import SCOPES, DrawTokens, any_token
 from kvescrow.gpu_harness.device import Device, open_device
 from kvescrow.gpu_harness.model import ModelWeights, named_shape, seeded_weights, tuned
 from kvescrow.gpu_harness.oracle import DenseOracle, OracleRun
 from kvescrow.gpu_harness.probe import ProbeResult, exact_recipe
+from kvescrow.gpu_harness.smollm2 import Text, open_file, text_of
 
 TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 ORACLE_CHUNK = 64
@@ -25,12 +26,19 @@ class Platform:
     name: str
     base: ModelWeights
     probe: ProbeResult
+    text: Text | None = None
+    """The tokenizer of a real model; None: tokens are numbers without meaning."""
     _epochs: dict[int, ModelWeights] = field(factory=dict, init=False)
     _decoded: dict[tuple[int, int, tuple[int, ...]], OracleRun] = field(factory=dict, init=False)
 
     def device(self) -> Device:
         """A device of its own for a run; close it."""
         return Device(self.name)
+
+    @property
+    def tokens(self) -> DrawTokens:
+        """Draws content for prompts."""
+        return any_token(self.base.shape.vocabulary) if self.text is None else self.text.draw
 
     def weights(self, epoch: int) -> ModelWeights:
         """The weights of an epoch."""
@@ -53,9 +61,12 @@ def open_platform(settings: Settings) -> Iterator[Platform]:
 
     Raises HardwareAbsent where the device is not in this machine (CON-3), UserError for a user's mistake.
     """
-    shape = named_shape(settings.shape)
     with open_device(settings.device) as device:
-        weights = seeded_weights(
-            shape, settings.seed, scopes=SCOPES, dtype=TORCH_DTYPES[settings.dtype], device=device.torch_device
-        )
-        yield Platform(settings.device, weights, exact_recipe(device, weights))
+        dtype = TORCH_DTYPES[settings.dtype]
+        if settings.weights == SEEDED:
+            shape, text = named_shape(settings.shape), None
+            weights = seeded_weights(shape, settings.seed, scopes=SCOPES, dtype=dtype, device=device.torch_device)
+        else:
+            file = open_file()
+            weights, text = file.weights(scopes=SCOPES, dtype=dtype, device=device.torch_device), text_of(file)
+        yield Platform(settings.device, weights, exact_recipe(device, weights), text)

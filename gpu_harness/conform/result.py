@@ -4,7 +4,7 @@ from enum import Enum
 
 from attrs import asdict, frozen
 
-from kvescrow.gpu_harness.conform.settings import Settings
+from kvescrow.gpu_harness.conform.settings import SEEDED, Settings
 from kvescrow.gpu_harness.conform.tally import Tally
 from kvescrow.gpu_harness.evidence import Evidence, EvidenceKind
 
@@ -46,6 +46,8 @@ class ConformResult:
     """Rows of the tables that fired."""
     violations: tuple[str, ...]
     """What the tables do not allow: in the journal, or in the accounts when all work is over."""
+    texts: tuple[tuple[str, str], ...]
+    """Of some completed requests, the end of the prompt and the output, where tokens are text."""
     seconds: float
 
     @property
@@ -61,6 +63,12 @@ class ConformResult:
             "no prompt was cached for another tenant and missed": tally.cross_scope_twins,
             "no page was reclaimed": tally.scrubbed_pages,
         }
+        if self.settings.growth:
+            wanted["no output grew beyond what was reserved at first"] = tally.grown
+        if self.settings.epoch_after is not None:
+            wanted["the weights did not change"] = tally.epochs
+        if self.settings.kills:
+            wanted["no worker was killed with a step in flight"] = tally.lost_in_flight
         return tuple(what for what, number in wanted.items() if not number)
 
     @property
@@ -78,6 +86,7 @@ class ConformResult:
             "device": self.settings.device,
             "hardware": self.hardware,
             "torch": self.torch,
+            "weights": self.settings.weights,
             "shape": self.settings.shape,
             "dtype": self.settings.dtype,
             "seed": self.settings.seed,
@@ -92,6 +101,7 @@ class ConformResult:
             **tally,
             "cancel_rate": self.settings.cancel_rate,
             "evidence": {kind.value: self.evidence.count(kind) for kind in EvidenceKind},
+            "texts": [{"prompt_ends": prompt, "output": output} for prompt, output in self.texts],
             "findings": [str(finding) for finding in self.evidence.findings],
             "violations": list(self.violations),
             "not_exercised": list(self.not_exercised),
@@ -101,16 +111,23 @@ class ConformResult:
         }
 
     @property
+    def _model(self) -> str:
+        return self.settings.shape if self.settings.weights == SEEDED else self.settings.weights
+
+    @property
     def summary(self) -> str:
         """A few lines for people."""
         t = self.tally
         comparison = "logits bit for bit" if self.exact else f"tokens only, since {self.reason}"
         lines = [
             f"{self.requests} requests of {self.trace}, {t.steps} steps, {self.tokens} tokens on {self.hardware} "
-            f"({self.settings.shape}, {self.settings.dtype}, torch {self.torch}); {comparison}",
+            f"({self._model}, {self.settings.dtype}, torch {self.torch}); {comparison}",
             f"{t.completed} completed; cancelled: {t.cancelled_in_flight} with a step in flight, "
             f"{t.cancelled_queued} in the queue; {t.hits} hits ({t.cached_tokens} tokens), {t.cross_scope} lookups "
             f"that another tenant's pages would have answered; {t.scrubbed_pages} pages reclaimed",
+            f"{t.grown} growths granted, {t.growth_denied} denied at first; {t.epochs} change(s) of weights; "
+            f"{t.workers_killed} worker(s) killed with {t.lost_in_flight} request(s) in flight",
+            *(f"...{prompt!r} -> {output!r}" for prompt, output in self.texts[:2]),
             f"{self.journal_events} decisions agree with the tables" if not self.violations else "",
             *(f"evidence: {finding}" for finding in self.evidence.findings),
             *(f"violation: {violation}" for violation in self.violations),

@@ -1,9 +1,12 @@
 """What a run is run with."""
 
+from collections.abc import Callable
+
 from attrs import Attribute, field, frozen
 
 from kvescrow.gpu_harness.conform.workload import CANCEL_RATE, LONGEST_OUTPUT, LONGEST_PROMPT
 from kvescrow.gpu_harness.pages import PAGE_LENGTH
+from kvescrow.gpu_harness.smollm2 import NAME as SMOLLM2
 from kvescrow.reference.scheduler import BatchLimits
 from kvescrow.spec.vocabulary import UserError
 
@@ -22,6 +25,8 @@ ESTIMATED_PART = 2
 
 DEFAULT_REQUESTS = 100
 DTYPES = ("float32", "bfloat16")
+SEEDED = "seeded"
+WEIGHTS = (SEEDED, SMOLLM2)
 
 
 def _not_negative(_: object, attribute: "Attribute[int]", value: int) -> None:
@@ -29,9 +34,12 @@ def _not_negative(_: object, attribute: "Attribute[int]", value: int) -> None:
         raise UserError(f"{attribute.name}: {value} is negative; give 0 or more")
 
 
-def _a_dtype(_: object, attribute: "Attribute[str]", value: str) -> None:
-    if value not in DTYPES:
-        raise UserError(f"{attribute.name}: {value!r} is not known; choose from {', '.join(DTYPES)}")
+def _one_of(*known: str) -> Callable[[object, "Attribute[str]", str], None]:
+    def check(_: object, attribute: "Attribute[str]", value: str) -> None:
+        if value not in known:
+            raise UserError(f"{attribute.name}: {value!r} is not known; choose from {', '.join(known)}")
+
+    return check
 
 
 @frozen
@@ -42,7 +50,9 @@ class Settings:
     """"cpu", "cuda" or "cuda:N"."""
     shape: str = "tiny"
     """Name of a model shape."""
-    dtype: str = field(default="float32", validator=_a_dtype)
+    weights: str = field(default=SEEDED, validator=_one_of(*WEIGHTS))
+    """SEEDED weights of the named shape, or a real model, which has a shape of its own."""
+    dtype: str = field(default="float32", validator=_one_of(*DTYPES))
     requests: int = DEFAULT_REQUESTS
     """Requests of the trace, twins not counted."""
     seed: int = field(default=1, validator=_not_negative)
@@ -55,4 +65,4 @@ class Settings:
     epoch_after: int | None = None
     """The weights change when so many requests have started (SCO-5); None: never."""
     kills: tuple[int, ...] = ()
-    """The worker is killed when so many steps have been launched, and another one takes its place (LEA-4)."""
+    """The worker is killed when so many requests have started, and another one takes its place (LEA-4)."""

@@ -2,12 +2,12 @@
 
 Lengths are divided by `SCALE` and cut at a bound; a block of the trace stands for a block of tokens of its own, so
 equal blocks give equal tokens and the trace's prefix sharing is kept. What recorded traces lack is added and declared:
-requests are dealt to the adapters of three tenants in turn, some prompts are offered again by another tenant, some
-requests are cancelled.
+requests are dealt to the adapters of three tenants in turn, some prompts are offered again by another tenant or by the
+same one, some requests are cancelled.
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from attrs import frozen
 
@@ -29,15 +29,24 @@ BLOCK = 512 // SCALE
 """Tokens that one block id stands for."""
 LONGEST_PROMPT = 160
 LONGEST_OUTPUT = 64
-ARRIVAL_DIVISOR = 100
-"""Arrivals come so much faster than recorded, so that requests meet and queue."""
-TWIN_EVERY = 8
-"""Every eighth request is followed by one of another tenant with the same prompt."""
+MEAN_GAP = 1_000
+"""Microseconds of virtual time between arrivals on average, whatever was recorded: requests meet, and queue."""
+ECHO_DELAY = 15_000
+"""Microseconds after which a prompt is offered again: it is computed by then, if its request did not wait long."""
+TWIN_EVERY = 7
+"""The prompt of every seventh request is offered again by another tenant."""
+REPEAT_EVERY = 5
+"""Every fifth request is offered again by the same tenant."""
 CANCEL_RATE = 0.2
 CANCELLED_WAITING = 0.25
 """Part of the cancels that are sent while the request waits in the queue."""
 
+TWIN, REPEAT = "/twin", "/repeat"
+"""What is added to the name of a request that is offered again."""
 WHILE_WAITING = 0
+
+DrawTokens = Callable[[random.Random, int], list[int]]
+"""So many tokens of content, drawn."""
 
 
 @frozen
@@ -54,39 +63,55 @@ class Planned:
     cancel_at: int | None
     """The launch, counted from 1, that is in flight when the client cancels; WHILE_WAITING; None: never."""
     is_twin: bool
-    """Whether another tenant offered the same prompt just before."""
+    """Whether another tenant has offered the same prompt before."""
+
+
+def any_token(vocabulary: int) -> DrawTokens:
+    """Tokens without meaning: each one of the vocabulary is as likely."""
+    return lambda draw, count: [draw.randrange(vocabulary) for _ in range(count)]
 
 
 def workload(
-    trace: Trace, *, requests: int, seed: int, vocabulary: int, chunk: int, cancel_rate: float = CANCEL_RATE
+    trace: Trace, *, requests: int, seed: int, tokens: DrawTokens, chunk: int, cancel_rate: float = CANCEL_RATE
 ) -> tuple[Planned, ...]:
-    """The first `requests` requests of `trace`, and their twins. The same arguments give the same workload.
+    """The first `requests` requests of `trace`, their twins and repeats. The same arguments give the same workload.
 
-    `chunk` is the longest prefill chunk, from which the number of launches of a request follows. Raises UserError
-    where the trace has fewer requests.
+    `tokens` draws the content of a block. `chunk` is the longest prefill chunk, from which the number of launches of a
+    request follows. Raises UserError where the trace has fewer requests.
     """
     if not 1 <= requests <= len(trace.requests):
         raise UserError(f"requests: {requests} asked for, but {trace.name} has 1 to {len(trace.requests)} to offer")
     draw = random.Random(f"cancels of a run, seed {seed}")
+    last = trace.requests[requests - 1].arrival
     planned = []
     for index, request in enumerate(trace.requests[:requests]):
-        prompt = _prompt(request, seed, vocabulary)
+        prompt = _prompt(request, seed, tokens)
         output = min(-(-request.output_tokens // SCALE), LONGEST_OUTPUT)
-        for twin in range(2 if index % TWIN_EVERY == TWIN_EVERY - 1 else 1):
-            scope = _another_tenant(index) if twin else index % len(OWNERS)
-            name = f"{request.request}/twin" if twin else request.request
+        launches = -(-len(prompt) // chunk) + output - 1
+        arrival = request.arrival * MEAN_GAP * requests // max(1, last)
+        for suffix, scope in _offers(index):
             planned.append(
                 Planned(
-                    key=Key(OWNERS[scope][0], name),
+                    key=Key(OWNERS[scope][0], f"{request.request}{suffix}"),
                     scope=scope,
                     prompt=prompt,
                     output=output,
-                    arrival=request.arrival // ARRIVAL_DIVISOR,
-                    cancel_at=_cancel(draw, cancel_rate, -(-len(prompt) // chunk) + output - 1),
-                    is_twin=bool(twin),
+                    arrival=arrival + (ECHO_DELAY if suffix else 0),
+                    cancel_at=_cancel(draw, cancel_rate, launches),
+                    is_twin=suffix == TWIN,
                 )
             )
-    return tuple(planned)
+    return tuple(sorted(planned, key=lambda each: each.arrival))
+
+
+def _offers(index: int) -> Iterator[tuple[str, int]]:
+    """Under which names, and by whom, the trace's request `index` is offered."""
+    own = index % len(OWNERS)
+    yield "", own
+    if index % TWIN_EVERY == TWIN_EVERY - 1:
+        yield TWIN, _another_tenant(index)
+    if index % REPEAT_EVERY == REPEAT_EVERY - 1:
+        yield REPEAT, own
 
 
 def scope_number(owner: int, epoch: int) -> int:
@@ -109,20 +134,19 @@ def _another_tenant(index: int) -> int:
     )
 
 
-def _prompt(request: TraceRequest, seed: int, vocabulary: int) -> tuple[int, ...]:
+def _prompt(request: TraceRequest, seed: int, draw_tokens: DrawTokens) -> tuple[int, ...]:
     length = -(-request.input_tokens // SCALE)
     if length > LONGEST_PROMPT:
         # Prompts that are cut end at every place of a page, as others do.
         length = LONGEST_PROMPT - length % BLOCK
     blocks = range(-(-length // BLOCK))
     names: Sequence[object] = request.block_ids or [f"{request.request}, block {block}" for block in blocks]
-    tokens = [token for block in blocks for token in _block(names[block], seed, vocabulary)]
+    tokens = [token for block in blocks for token in _block(names[block], seed, draw_tokens)]
     return tuple(tokens[:length])
 
 
-def _block(name: object, seed: int, vocabulary: int) -> list[int]:
-    draw = random.Random(f"seed {seed}, block {name}")
-    return [draw.randrange(vocabulary) for _ in range(BLOCK)]
+def _block(name: object, seed: int, draw_tokens: DrawTokens) -> list[int]:
+    return draw_tokens(random.Random(f"seed {seed}, block {name}"), BLOCK)
 
 
 def _cancel(draw: random.Random, rate: float, launches: int) -> int | None:

@@ -73,7 +73,7 @@ def unsabotaged(platform: Platform, settings: Settings) -> ConformResult:
 
 
 def _run(platform: Platform, settings: Settings, conduct: Conduct) -> ConformResult:
-    offered, small = of_hazards(settings, platform.base.shape.vocabulary)
+    offered, small = of_hazards(settings, platform)
     return conform_on(platform, offered, small, conduct=conduct)
 
 

@@ -17,7 +17,7 @@ from kvescrow.gpu_harness.conform.frames import Frames
 from kvescrow.gpu_harness.conform.journal import RunJournal
 from kvescrow.gpu_harness.conform.loop import Clock
 from kvescrow.gpu_harness.conform.serving import Serving
-from kvescrow.gpu_harness.conform.workload import workload
+from kvescrow.gpu_harness.conform.workload import any_token, workload
 from kvescrow.gpu_harness.device import Device
 from kvescrow.gpu_harness.evidence import NOTHING, EvidenceKind
 from kvescrow.gpu_harness.model import SHAPES
@@ -56,7 +56,7 @@ def test_a_run_passes_with_everything_exercised(result: ConformResult) -> None:
 def test_every_request_ends_once_and_every_page_is_accounted_for(result: ConformResult) -> None:
     tally = result.tally
     cancelled = tally.cancelled_running + tally.cancelled_queued + tally.cancelled_reserved
-    assert tally.completed + cancelled == result.requests == 45
+    assert tally.completed + cancelled == result.requests == 53
     assert tally.cancelled_in_flight == tally.cancelled_running >= 3
     assert tally.scrubbed_pages > 96, "the pool was used more than once"
 
@@ -203,7 +203,7 @@ def test_pages_are_scrubbed_once_and_before_every_grant(frames: Frames, device: 
 def test_what_is_left_over_at_the_end_is_said() -> None:
     config = LedgerConfig(POOL, 1024, {name: TenantConfig(1024, FAR, 9) for name in ("amber", "birch", "cedar")}, 0)
     control = Control(config, 64, 16, RunJournal(config, 64, 16), Clock())
-    planned = workload(packaged_trace("mooncake"), requests=1, seed=1, vocabulary=512, chunk=40)[0]
+    planned = workload(packaged_trace("mooncake"), requests=1, seed=1, tokens=any_token(512), chunk=40)[0]
     assert control.not_conserved([planned.key]) == []
     control.reserve(planned, 256)
     control.acquire("holder", Conduct().scope(0), planned.prompt, 256)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import pytest
 
 from kvescrow.gpu_harness.conform.workload import (
     BLOCK,
+    ECHO_DELAY,
     LONGEST_OUTPUT,
     LONGEST_PROMPT,
     OWNERS,
+    REPEAT,
+    REPEAT_EVERY,
     SCALE,
+    TWIN,
     TWIN_EVERY,
     WHILE_WAITING,
     Planned,
+    any_token,
     workload,
 )
 from kvescrow.reference.traces import Trace, TraceFormat, TraceRequest, packaged_trace
@@ -25,13 +28,13 @@ CHUNK = 40
 
 def plan(requests: int = 64, seed: int = 1, rate: float = 0.2) -> tuple[Planned, ...]:
     return workload(
-        packaged_trace("mooncake"), requests=requests, seed=seed, vocabulary=512, chunk=CHUNK, cancel_rate=rate
+        packaged_trace("mooncake"), requests=requests, seed=seed, tokens=any_token(512), chunk=CHUNK, cancel_rate=rate
     )
 
 
 def of(*requests: TraceRequest) -> tuple[Planned, ...]:
     trace = Trace("made", TraceFormat.MOONCAKE, requests, "made for a test")
-    return workload(trace, requests=len(requests), seed=1, vocabulary=512, chunk=CHUNK)
+    return workload(trace, requests=len(requests), seed=1, tokens=any_token(512), chunk=CHUNK)
 
 
 def test_the_same_arguments_give_the_same_workload_and_the_seed_another() -> None:
@@ -60,16 +63,25 @@ def test_requests_without_block_ids_share_nothing() -> None:
     assert first.prompt != second.prompt
 
 
-def test_a_twin_is_the_same_prompt_of_another_tenant() -> None:
-    planned = plan(64)
-    twins = [(before, each) for before, each in pairwise(planned) if each.is_twin]
-    assert len(twins) == 64 // TWIN_EVERY
-    for original, twin in twins:
-        assert (twin.prompt, twin.output) == (original.prompt, original.output)
-        assert twin.key.tenant != original.key.tenant
-        assert twin.key.tenant == OWNERS[twin.scope][0]
-    assert {each.scope for each in planned} == set(range(len(OWNERS)))
-    assert len({each.key for each in planned}) == len(planned)
+def test_prompts_are_offered_again_later_by_another_tenant_and_by_the_same() -> None:
+    planned = {each.key.request: each for each in plan(80)}
+    twins = [(planned[name.removesuffix(TWIN)], each) for name, each in planned.items() if each.is_twin]
+    repeats = [(planned[name.removesuffix(REPEAT)], each) for name, each in planned.items() if name.endswith(REPEAT)]
+    assert (len(twins), len(repeats)) == (80 // TWIN_EVERY, 80 // REPEAT_EVERY)
+    for original, echo in twins + repeats:
+        assert (echo.prompt, echo.output) == (original.prompt, original.output)
+        assert echo.arrival == original.arrival + ECHO_DELAY
+        assert (echo.key.tenant == original.key.tenant) == (not echo.is_twin)
+        assert echo.key.tenant == OWNERS[echo.scope][0]
+    assert {each.scope for each in planned.values()} == set(range(len(OWNERS)))
+
+
+def test_requests_come_in_order_and_at_one_rate_whatever_was_recorded() -> None:
+    slow = [TraceRequest(str(number), "t", number * 10**7, 64, 16) for number in range(5)]
+    fast = [TraceRequest(str(number), "t", number * 10, 64, 16) for number in range(5)]
+    assert [each.arrival for each in of(*slow)] == [each.arrival for each in of(*fast)]
+    arrivals = [each.arrival for each in plan(80)]
+    assert arrivals == sorted(arrivals)
 
 
 def test_a_higher_rate_adds_cancels_and_moves_none() -> None:
