@@ -6,11 +6,9 @@ The list is strict: an entry that is answered to after all fails the trace, so t
 from collections.abc import Mapping
 
 _FAIRNESS = "the scheduler serves first come first; fair shares and classes are not built"
-_EXPERIMENTS = "experiments and the design sheet are not built"
 
 UNCOVERED: Mapping[str, str] = {
     **{f"FAI-{number}": _FAIRNESS for number in range(1, 6)},
-    **{f"EXP-{number}": _EXPERIMENTS for number in (1, 2)},
     "GRO-1": "replays reserve the worst case; estimates as a policy, and their report, are not built",
     "GRO-5": "needs estimates as a policy",
     "DIA-1": "diagnosis of two runs is not built",

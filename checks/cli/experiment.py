@@ -92,6 +92,43 @@ def prefix_ownership(
     return _told(experiment.prefix_ownership(asked), plot, json_file)
 
 
+@command.command()
+@click.option("--gap", type=click.IntRange(1), default=30, show_default=True, help="Token gap of the chat, in ms.")
+@click.option("--first-token", type=click.IntRange(1), default=500, show_default=True, help="Of the chat, in ms.")
+@click.option("--document", type=click.IntRange(1, 500_000), default=16_000, show_default=True, help="Its tokens.")
+@click.option("--document-every", type=click.IntRange(1), default=200, show_default=True, help="In ms.")
+@click.option("--document-first-token", type=click.IntRange(1), default=4_000, show_default=True, help="In ms.")
+@click.option("--chat-every", type=click.IntRange(1), default=100, show_default=True, help="In ms.")
+@_cost
+@_plot
+@_app
+@_port
+@json_option
+def goodput(
+    gap: int,
+    first_token: int,
+    document: int,
+    document_every: int,
+    document_first_token: int,
+    chat_every: int,
+    cost: Path | None,
+    plot: Path | None,
+    app: bool,
+    port: int,
+    json_file: str | None,
+) -> int:
+    """Why a larger chunk can raise prompt throughput and lower goodput: one replay for each chunk."""
+    if app:
+        return _serve("goodput", port)
+    from kvescrow.checks.experiments import goodput as experiment
+    from kvescrow.checks.experiments.coefficients import read_coefficients
+
+    asked = experiment.Constraints(
+        gap * 1000, first_token * 1000, document_first_token * 1000, document, document_every * 1000, chat_every * 1000
+    )
+    return _told(experiment.goodput(asked, read_coefficients(cost)), plot, json_file)
+
+
 def _told(found: "Experiment", plot: Path | None, json_file: str | None) -> int:
     if plot is not None:
         from kvescrow.checks.experiments.plotting import write_plot

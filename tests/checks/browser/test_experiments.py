@@ -37,3 +37,13 @@ def test_a_pool_that_is_too_small_refuses(open_page: Callable[..., Page], serve:
         page.keyboard.press("Home")
         page.get_by_text("1 of 4 requests were admitted").wait_for()
         page.get_by_text("REFUSED POOL_CAPACITY").first.wait_for()
+
+
+def test_a_wider_gap_makes_large_chunks_good(open_page: Callable[..., Page], serve: Serve) -> None:
+    with serve("goodput") as address:
+        page = open_page(address)
+        page.get_by_text("Most requests are served well with chunks of 2,048").wait_for()
+        page.get_by_role("slider").nth(0).focus()
+        page.keyboard.press("End")
+        page.get_by_text("Most requests are served well with chunks of 2,048").wait_for(state="detached")
+        page.get_by_text("Most requests are served well").wait_for()
