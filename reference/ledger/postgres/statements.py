@@ -44,7 +44,7 @@ class Statements:
     lock_pool: str
     """Lock and read the pool alone."""
     concerned: str
-    """Read what the events on the keys (tenants, requests) may look at."""
+    """Read what the events on %(keys)s of the tenants %(names)s may look at."""
     tenants: str
     """Read the accounts called %s."""
     save: str
@@ -133,7 +133,7 @@ def _concerned(s: str, reservation: str) -> str:
 
     The last two decide hints alone (VIS-1). The keys are left out there: what becomes of them is known first-hand.
     """
-    asked = "SELECT * FROM unnest(%(tenants)s::text[], %(requests)s::text[]) AS k (tenant, request)"
+    asked = "SELECT * FROM json_to_recordset(%(keys)s::json) AS k (tenant text, request text)"
     other = f"NOT EXISTS (SELECT FROM ({asked}) k WHERE k.tenant = r.tenant AND k.request = r.request)"
     soonest = f"{CHARGED} AND {other} ORDER BY r.deadline LIMIT 1"
     return (
