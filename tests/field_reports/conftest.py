@@ -8,11 +8,13 @@ from typing import Protocol
 
 import pytest
 
+from kvescrow.reference.scheduler.fair import ClassTerms, FairQueue, TenantTerms
 from tests.field_reports.driver import Worker
 from tests.field_reports.ledger import Ledger, Terms
 from tests.field_reports.on_reference import ReferenceLedger, ReferencePages, ReferenceWorker
 from tests.field_reports.on_world import WorldLedger, WorldPages, WorldWorker
 from tests.field_reports.pages import PAGE_LENGTH, TENANT, Pages
+from tests.field_reports.queues import CLASS, QueueOf
 
 DEFAULT_TENANTS = {TENANT: Terms()}
 
@@ -73,3 +75,15 @@ def worker_of(ledger_of: LedgerOf) -> WorkerOf:
         return ReferenceWorker(ReferencePages(pages, PAGE_LENGTH, weak=False), ledger)
 
     return build
+
+
+@pytest.fixture
+def queue_of() -> QueueOf:
+    """An admission queue."""
+    return fair_queue
+
+
+def fair_queue(weights: Mapping[str, int]) -> FairQueue:
+    """The reference's queue, with one class and a thousand places for each tenant."""
+    tenants = {name: TenantTerms(CLASS, weight) for name, weight in weights.items()}
+    return FairQueue({CLASS: ClassTerms(1, 1_000)}, tenants, TenantTerms(CLASS))
