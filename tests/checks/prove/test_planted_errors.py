@@ -359,6 +359,14 @@ def test_a_dead_row_that_no_law_misses_fails_the_report() -> None:
     assert only(report, row, "witness").detail == ("it cannot fire in RUNNING: guard `event.bound != event.bound`")
 
 
+def test_a_guard_that_is_always_true_starves_the_rows_after_it() -> None:
+    report = prove([changed(RESERVATION, "extend.never_fits_pool", when=(event.bound < 0) | (event.bound >= 0))])
+    assert report.verdict == "refuted"
+    starved = {result.row for result in report.failures if result.invariant == "witness"}
+    assert starved == {f"reservation.extend.{name}" for name in ("budget", "tenant_capacity", "pool_capacity", "grant")}
+    assert {only(report, row, "witness").verdict for row in starved} == {Verdict.VACUOUS}
+
+
 def test_a_row_that_is_dead_in_one_of_its_states_is_named() -> None:
     table = changed(RESERVATION, "finish.failed", when=reservation.state == S.RUNNING, sources=(S.RUNNING, S.ORPHANED))
     report = prove([evolve(table, rows=(*table.rows, _last_resort(S.ORPHANED)))])
