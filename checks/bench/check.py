@@ -9,9 +9,13 @@ from kvescrow.spec.tables.registry import ALL_TABLES
 
 Show = Callable[[str], None]
 
-LIFECYCLE, LARGE_LIFECYCLE, COUPLED = "lifecycle-8m", "lifecycle-47m", "composition"
-ENGINES = {LIFECYCLE: ("packed", "dense"), LARGE_LIFECYCLE: ("packed", "dense"), COUPLED: ("packed",)}
-"""The composition's counters do not follow from single slots, so that the dense engine does not take it."""
+SIZES = {
+    "small": ("lifecycle-1m", "composition-2"),
+    "middle": ("lifecycle-8m", "composition"),
+    "large": ("lifecycle-47m", "composition"),
+}
+"""A lifecycle, and a system whose parts are more coupled."""
+MIDDLE = "middle"
 BOUND = 900.0
 """Processor or wall seconds after which a peer is stopped, whichever is later."""
 FUZZ_EXAMPLES, FUZZ_STEPS = 60, 40
@@ -19,19 +23,23 @@ FUZZ_ROUNDS = 8
 TARGET = "ledger-memory"
 
 
-def measure(*, large: bool = False, bound: float = BOUND, show: Show = lambda what: None) -> BenchReport:
-    """Run all rows on one core. `large` takes a lifecycle of 47 million states instead of one of 9 million.
+def measure(*, size: str = MIDDLE, bound: float = BOUND, show: Show = lambda what: None) -> BenchReport:
+    """Run all rows on one core, on the systems of `size`.
 
     Raises UserError where a process cannot be kept on one core.
     """
-    names = (LARGE_LIFECYCLE if large else LIFECYCLE, COUPLED)
     with one_core():
-        rows = [row for name in names for row in search_rows(name, ENGINES[name], bound, show)]
+        rows = [row for name in SIZES[size] for row in search_rows(name, _engines(name), bound, show)]
         show("prove")
         rows.append(_proved())
         show("fuzz")
         rows += _fuzzed()
     return BenchReport(machine(), tuple(rows))
+
+
+def _engines(name: str) -> tuple[str, ...]:
+    """Return the engines that take the instance: the dense one where its counters follow from single slots."""
+    return ("packed", "dense") if name.startswith("lifecycle") else ("packed",)
 
 
 def _proved() -> BenchRow:

@@ -47,7 +47,13 @@ def ledger(rounds: int, stores: tuple[str, ...], json_file: str | None) -> int:
 
 
 @command.command(epilog="Example: kvescrow bench check --json check.json")
-@click.option("--large", is_flag=True, help="A lifecycle of 47 million states instead of one of 9 million.")
+@click.option(
+    "--size",
+    type=click.Choice(["small", "middle", "large"]),
+    default="middle",
+    show_default=True,
+    help="A lifecycle of 1, 9 or 47 million states, and a composition of 0.8 or 6 million.",
+)
 @click.option(
     "--bound",
     type=click.FloatRange(1),
@@ -56,7 +62,7 @@ def ledger(rounds: int, stores: tuple[str, ...], json_file: str | None) -> int:
     help="Seconds after which TLC, SPIN or rumur is stopped and given by its rate so far.",
 )
 @json_option
-def check(large: bool, bound: float, json_file: str | None) -> int:
+def check(size: str, bound: float, json_file: str | None) -> int:
     """Search, prove and fuzz, beside TLC, SPIN, rumur and a hand-written state machine, on one core.
 
     A peer that is not installed has a row without a figure. Some tens of minutes in all.
@@ -66,7 +72,7 @@ def check(large: bool, bound: float, json_file: str | None) -> int:
     def show(what: str) -> None:
         click.echo(what, err=True)
 
-    return _conclude(measure(large=large, bound=bound, show=show), json_file)
+    return _conclude(measure(size=size, bound=bound, show=show), json_file)
 
 
 @command.command(epilog="Example: kvescrow bench replay --json replay.json")
