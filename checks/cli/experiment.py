@@ -29,7 +29,7 @@ def command() -> None:
     """
 
 
-@command.command("prefill-deadline")
+@command.command("prefill-deadline", epilog="Example: kvescrow experiment prefill-deadline --decodes 128 --json")
 @click.option("--gap", type=click.IntRange(1), default=20, show_default=True, help="Longest token gap, in ms.")
 @click.option("--deadline", type=click.IntRange(1), default=1000, show_default=True, help="Of the prompt, in ms.")
 @click.option("--prompt", type=click.IntRange(1), default=32_768, show_default=True, help="Its tokens.")
@@ -64,7 +64,7 @@ def prefill_deadline(
     return _told(experiment.prefill_deadline(asked, read_coefficients(cost)), plot, json_file)
 
 
-@command.command("prefix-ownership")
+@command.command("prefix-ownership", epilog="Example: kvescrow experiment prefix-ownership --sharers 5 --pool 16")
 @click.option("--sharers", type=click.IntRange(0, 64), default=3, show_default=True, help="Requests after the first.")
 @click.option("--prefix", type=click.IntRange(1, 64), default=4, show_default=True, help="Pages of the prefix.")
 @click.option("--pool", type=click.IntRange(1, 10_000), default=24, show_default=True, help="Usable pages.")
@@ -92,7 +92,7 @@ def prefix_ownership(
     return _told(experiment.prefix_ownership(asked), plot, json_file)
 
 
-@command.command()
+@command.command(epilog="Example: kvescrow experiment goodput --gap 60 --plot goodput.png")
 @click.option("--gap", type=click.IntRange(1), default=30, show_default=True, help="Token gap of the chat, in ms.")
 @click.option("--first-token", type=click.IntRange(1), default=500, show_default=True, help="Of the chat, in ms.")
 @click.option("--document", type=click.IntRange(1, 500_000), default=16_000, show_default=True, help="Its tokens.")

@@ -90,6 +90,8 @@ class Evidence:
     """(table, law) -> the rows of which it is proved."""
     mutants: Mapping[str, MutantsOfRow]
     seen: Mapping[str, tuple[Seen, ...]]
+    branches: Mapping[str, Mapping[str, tuple[str, ...]]]
+    """Row -> each branch of its guard that is to be seen -> the layers that saw it."""
 
     def of_kind(self, kind: str) -> tuple[Source, ...]:
         """Return the result files of one verb."""
@@ -106,6 +108,7 @@ _FORMS: Sequence[tuple[str, frozenset[str]]] = (
     ("mutate", frozenset({"mutants", "killed", "results"})),
     ("fuzz", frozenset({"target", "rows_hit", "holes"})),
     ("explore", frozenset({"instances", "states", "transitions"})),
+    ("coverage", frozenset({"goals", "layers"})),
     ("verify", frozenset({"checks", "seconds"})),
     ("trace", frozenset({"requirements", "uncovered"})),
     ("replay", frozenset({"trace", "rows", "findings"})),
@@ -126,7 +129,7 @@ def read_evidence(folders: Iterable[Path]) -> Evidence:
     """
     files = sorted(path for folder in folders if folder.is_dir() for path in folder.glob("*.json"))
     sources = tuple(map(_source, files))
-    return Evidence(sources, *_proofs(sources), _mutants(sources), _seen(sources))
+    return Evidence(sources, *_proofs(sources), _mutants(sources), _seen(sources), _branches(sources))
 
 
 def read_json(path: Path) -> Any:
@@ -189,13 +192,22 @@ def _mutants(sources: Iterable[Source]) -> Mapping[str, MutantsOfRow]:
 def _seen(sources: Iterable[Source]) -> Mapping[str, tuple[Seen, ...]]:
     seen: dict[str, list[Seen]] = {}
     for source in sources:
-        for row, by in _fired(source):
-            seen.setdefault(row, []).append(Seen(source.kind, by))
+        for row, layer, by in _fired(source):
+            seen.setdefault(row, []).append(Seen(layer, by))
     return {row: tuple(found) for row, found in seen.items()}
 
 
-def _fired(source: Source) -> Iterable[tuple[str, str]]:
-    """Yield (row, what made it fire) of one result."""
+def _fired(source: Source) -> Iterable[tuple[str, str, str]]:
+    """Yield (row, layer, what made it fire) of one result."""
+    if source.kind == "coverage":
+        for name, layers in source.result["goals"].items():
+            if " " not in name:
+                yield from ((name, layer, source.file) for layer in layers)
+    yield from ((row, source.kind, by) for row, by in _fired_in(source))
+
+
+def _fired_in(source: Source) -> Iterable[tuple[str, str]]:
+    """Yield (row, what made it fire) of a result of one layer."""
     result = source.result
     match source.kind:
         case "explore":
@@ -205,6 +217,17 @@ def _fired(source: Source) -> Iterable[tuple[str, str]]:
             yield from ((row, f"{count:,} times in {source.file}") for row, count in result["rows"].items())
         case "fuzz":
             yield from ((row, result["target"]) for row in _hit(result))
+
+
+def _branches(sources: Iterable[Source]) -> Mapping[str, Mapping[str, tuple[str, ...]]]:
+    """Return what `kvescrow coverage` says of the branches of guards; their names begin with their row's."""
+    found: dict[str, dict[str, tuple[str, ...]]] = {}
+    for source in sources:
+        for name, layers in source.result["goals"].items() if source.kind == "coverage" else ():
+            row, space, branch = name.partition(" ")
+            if space:
+                found.setdefault(row, {})[branch] = tuple(layers)
+    return found
 
 
 def _hit(result: Mapping[str, Any]) -> Iterable[str]:

@@ -34,6 +34,8 @@ class RowPage:
     proof: Proof
     mutants: MutantsOfRow
     seen: tuple[Seen, ...]
+    branches: Mapping[str, tuple[str, ...]]
+    """Branch of the guard -> layers that saw it."""
 
     @property
     def seen_by(self) -> Mapping[str, tuple[str, ...]]:
@@ -220,6 +222,7 @@ def _row(row: Row, evidence: Evidence) -> RowPage:
         proof=evidence.proofs_of_row.get(row.id, NO_PROOF),
         mutants=evidence.mutants.get(row.id, NO_MUTANTS),
         seen=evidence.seen.get(row.id, ()),
+        branches=evidence.branches.get(row.id, {}),
     )
 
 

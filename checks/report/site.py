@@ -30,6 +30,7 @@ KINDS: Sequence[tuple[str, str]] = (
     ("explore", "every reachable state of small instances"),
     ("fuzz", "implementations beside the tables, step by step"),
     ("mutate", "every small change of a row, and what notices it"),
+    ("coverage", "which rows and false guards each layer of checks has seen"),
     ("replay", "a recorded workload on virtual time"),
     ("check-journal", "a recorded journal, row by row"),
     ("conform", "a real paged-KV decoder, watched in memory"),

@@ -144,6 +144,15 @@ def test_a_row_has_its_own_evidence(results: Path) -> None:
     assert "3/4 refuted" in files["index.html"]
 
 
+def test_coverage_by_layer_shows_rows_and_branches_of_their_guards(results: Path) -> None:
+    goals = {ROW: ["prove", "vectors"], f"{ROW} without `a < b`": ["explore"], f"{OTHER} without `c`": []}
+    write(results, "coverage.json", {"verdict": "failed", "goals": goals, "layers": {}})
+    page = site(Contents(tables=ALL_TABLES, evidence=read_evidence([results])))["table-promise.html"]
+    assert "fired in prove vectors fuzz" in card(page, ROW)
+    assert "guard without `a &lt; b` seen in explore" in card(page, ROW)
+    assert "guard without `c` seen in not_run" in card(page, OTHER)
+
+
 def test_the_front_page_shows_the_worst_verdict_of_a_verb(results: Path) -> None:
     write(results, "prove-again.json", {"verdict": "passed", "obligations": 1, "seconds": 1.0, "results": []})
     evidence = read_evidence([results])
