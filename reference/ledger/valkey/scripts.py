@@ -80,41 +80,30 @@ the records that hints are made of."""
 
 COMMIT = f"""#!lua
 {_KEYS}
--- ARGV: version, writer, then lists, each after its length: the pool's fields, tenants' fields, changes, records, gone
+-- ARGV: version, writer, five lists as one JSON text: the pool's fields, tenants' fields, changes, records, gone
 if redis.call('HGET', pool, 'version') ~= ARGV[1] then return 0 end
 local whose = redis.call('GET', turn)
 if whose and whose ~= ARGV[2] then return 0 end
-local at = 3
-local function list()
-    local count = tonumber(ARGV[at])
-    local first = at + 1
-    at = first + count
-    return first, at - 1
-end
+local fields, accounts, changes, records, gone = unpack(cjson.decode(ARGV[3]))
 local function schedule(set, moment, key)
     if moment == '' then redis.call('ZREM', set, key) else redis.call('ZADD', set, moment, key) end
 end
-local first, last = list()
-redis.call('HSET', pool, 'writer', ARGV[2], unpack(ARGV, first, last))
+redis.call('HSET', pool, 'writer', ARGV[2], unpack(fields))
 redis.call('HINCRBY', pool, 'version', 1)
-first, last = list()
-for index = first, last, 2 do redis.call('HSET', tenants, ARGV[index], ARGV[index + 1]) end
-first, last = list()
-for index = first, last, 2 do
-    redis.call('XADD', journal, ARGV[index] .. '-0', 'writer', ARGV[2], 'change', ARGV[index + 1])
+for at = 1, #accounts, 2 do redis.call('HSET', tenants, accounts[at], accounts[at + 1]) end
+for at = 1, #changes, 2 do
+    redis.call('XADD', journal, changes[at] .. '-0', 'writer', ARGV[2], 'change', changes[at + 1])
 end
-first, last = list()
-for index = first, last, 6 do
-    local key, name, record = ARGV[index], ARGV[index + 1], ARGV[index + 2]
+for at = 1, #records, 6 do
+    local key, name, record, place, moment, deadline = unpack(records, at, at + 5)
     redis.call('HSET', reservations, key, record)
-    schedule(queue, ARGV[index + 3], key)
-    schedule(due, ARGV[index + 4], key)
-    schedule(deadlines, ARGV[index + 5], key)
-    schedule(deadlines .. '/' .. name, ARGV[index + 5], key)
+    schedule(queue, place, key)
+    schedule(due, moment, key)
+    schedule(deadlines, deadline, key)
+    schedule(deadlines .. '/' .. name, deadline, key)
 end
-first, last = list()
-for index = first, last, 2 do
-    local key, name = ARGV[index], ARGV[index + 1]
+for at = 1, #gone, 2 do
+    local key, name = gone[at], gone[at + 1]
     redis.call('HDEL', reservations, key)
     for _, set in ipairs({{queue, due, deadlines, deadlines .. '/' .. name}}) do redis.call('ZREM', set, key) end
 end

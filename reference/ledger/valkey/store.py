@@ -192,17 +192,15 @@ class KeyStore(Store):
         """Keep `changes` and what of `books` they touched, unless anything has changed since `load`."""
         touched = touched_by(changes, books)
         pool = books.pool
-        lists: list[list[object]] = [
-            [part for name, value in _pool_fields(pool) for part in (name, value)],
+        lists = (
+            [part for name, value in _pool_fields(pool) for part in (name, str(value))],
             [part for name in touched.tenants for part in (name, _tenant_text(name, books.tenants[name]))],
-            [part for entry in changes for part in (entry.seq, _change_text(entry))],
+            [part for entry in changes for part in (str(entry.seq), _change_text(entry))],
             [part for record in (*touched.new, *touched.changed) for part in _record_parts(record, books)],
             [part for key in touched.gone for part in (key_text(key), key.tenant)],
-        ]
-        arguments: list[object] = [self._version, self._writer]
-        for each in lists:
-            arguments += [len(each), *each]
-        if not self._run(scripts.COMMIT, arguments):
+        )
+        # One text, since the client packs each argument by itself: that took a fifth of the time of a group.
+        if not self._run(scripts.COMMIT, [self._version, self._writer, json.dumps(lists)]):
             return False
         assert self._witness.mark is not None, "`load` saw the epoch"
         self._witness.saw(Mark(self._witness.mark.epoch, pool.seq, self._writer))
@@ -405,7 +403,7 @@ def _change_text(entry: JournalEntry) -> str:
     return f"[{entry.now},{quote(event_text(entry.event))},{quote(reply_text(entry.reply))}]"
 
 
-def _record_parts(record: Reservation, books: Books) -> tuple[object, ...]:
+def _record_parts(record: Reservation, books: Books) -> tuple[str, ...]:
     """Key, tenant, record, and the moments by which it is found; empty where there is none."""
     place = books.queue.place(record.key)
     due = record.due()
@@ -413,7 +411,7 @@ def _record_parts(record: Reservation, books: Books) -> tuple[object, ...]:
         key_text(record.key),
         record.key.tenant,
         json.dumps(rows.reservation_row(record, place), separators=(",", ":")),
-        place or "",
-        "" if due is None else due,
-        record.deadline if record.charged else "",
+        str(place or ""),
+        "" if due is None else str(due),
+        str(record.deadline) if record.charged else "",
     )
