@@ -1,6 +1,7 @@
 """The laws by which a cache manager is judged from outside, each with the capability that it needs (TGT-1)."""
 
 from collections.abc import Callable
+from functools import cache
 
 from attrs import fields, frozen
 
@@ -31,10 +32,11 @@ def _tells_apart(field: str) -> Law:
     )
 
 
-def texts_of(declared: Capabilities) -> list[str]:
+@cache
+def texts_of(declared: Capabilities) -> tuple[str, ...]:
     """Return the fields that are texts, of those by which the target tells scopes apart."""
     texts = [one.name for one in fields(PrefixScope) if one.type in (str, str | None)]
-    return [name for name in texts if name in declared.scope_fields]
+    return tuple(name for name in texts if name in declared.scope_fields)
 
 
 LAWS: tuple[Law, ...] = (
@@ -95,6 +97,7 @@ LAWS: tuple[Law, ...] = (
 BY_NAME = {law.name: law for law in LAWS}
 
 
+@cache
 def applying(declared: Capabilities) -> frozenset[str]:
     """Return the names of the laws that the declared capabilities leave in force."""
     return frozenset(law.name for law in LAWS if law.applies(declared))

@@ -203,24 +203,27 @@ class ManagerJudge:
             self._unchanged("duplicate", before)
             return
         request = Request(name, tuple(prompt), scope, list(prompt), reply.cached_tokens, reply.cached_tokens)
-        self._put_to_the_test(request)
+        self._put_to_the_test(before, request)
         self.live[name] = request
         self.over.discard(name)
         self._covers(request)
         self._reads(request, hit=True)
 
-    def _put_to_the_test(self, request: Request) -> None:
+    def _could_match(self, published: PrefixScope, asked: PrefixScope, *, ended: bool) -> None:
+        differs = self.oracle.differing(published, asked)
+        if not differs and not ended:
+            self.exercised.add("computed")
+        if len(differs) == 1 and ended:
+            self.exercised.add(f"scope.{differs[0]}")
+        if len(differs) > 1 and ended and joined(published, differs) == joined(asked, differs):
+            self.exercised.add("scope.joined")
+
+    def _put_to_the_test(self, before: View, request: Request) -> None:
         """Take note of what could have been matched and must not be."""
-        for scope, ended in self.oracle.scopes_of(request.prompt[: self.page_length]).items():
-            differs = self.oracle.differing(scope, request.scope)
-            if not differs and not ended:
-                self.exercised.add("computed")
-            if len(differs) == 1 and ended:
-                self.exercised.add(f"scope.{differs[0]}")
-            if len(differs) > 1 and ended and joined(scope, differs) == joined(request.scope, differs):
-                self.exercised.add("scope.joined")
+        first = request.prompt[: self.page_length]
         if len(request.prompt) > self.page_length:
-            first = request.prompt[: self.page_length]
+            for scope, ended in self.oracle.scopes_of(first, before.pool.free).items():
+                self._could_match(scope, request.scope, ended=ended)
             if self.oracle.is_given_up(first, request.scope):
                 self.exercised.add("withdrawn")
         if request.computed:

@@ -23,6 +23,8 @@ NEEDS = (6, 4, 9)
 """Pages that two or three requests of the prompts below need."""
 LACKING = (1, 0, 2)
 """How many pages fewer there are: a pool that is just too small finds more than a large one."""
+CROSSED = 4
+"""Scopes that one move tries."""
 SHAPES = len(PAGE_LENGTHS) * len(NEEDS) * len(LACKING)
 WHO = len(NAMES)
 TURNS = 12 * 9
@@ -134,12 +136,18 @@ class Moves:
             self._judge.call("submit", name, request.prompt, request.scope)
 
     def cross(self, who: int, turn: int) -> None:
-        """Submit the prompt of a known request in a scope that differs from its own in one field."""
+        """Submit the prompt of a known request in scopes that differ from its own in one field; the last one stays."""
         known, name, scopes = list(self._judge.live.values()), self._idle(who), self._scopes()
-        if known and name is not None and len(scopes) > 1:
-            request = known[turn % len(known)]
-            scope = scopes[1 + turn % (len(scopes) - 1)] if request.scope == HOME else HOME
-            self._judge.call("submit", name, request.prompt, scope)
+        if not known or name is None or len(scopes) == 1:
+            return
+        request, others = known[turn % len(known)], scopes[1:]
+        if request.scope != HOME:
+            self._judge.call("submit", name, request.prompt, HOME)
+            return
+        for place in range(min(CROSSED, len(others))):
+            if place:
+                self._judge.call("release", name)
+            self._judge.call("submit", name, request.prompt, others[(turn + place) % len(others)])
 
     def collide(self, who: int, turn: int) -> None:
         """Submit a prompt in two scopes that are equal only when two of their texts are written one after the other."""

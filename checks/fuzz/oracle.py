@@ -1,6 +1,6 @@
 """What every slot of every page holds, by what was computed into it and not by what the manager believes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from enum import Enum
 
 from attrs import evolve, fields, frozen
@@ -130,11 +130,11 @@ class Oracle:
         """Return the fields that the manager tells apart and in which the two scopes differ."""
         return [name for name in self._fields if getattr(one, name) != getattr(other, name)]
 
-    def scopes_of(self, prefix: Tokens) -> Mapping[PrefixScope, bool]:
-        """Return each scope in which some slot holds `prefix`, and whether its step has ended."""
+    def scopes_of(self, prefix: Tokens, free: Set[int]) -> Mapping[PrefixScope, bool]:
+        """Return each scope in which a slot holds `prefix`, outside of `free` pages, and whether its step has ended."""
         found: dict[PrefixScope, bool] = {}
-        for content in self._slots.values():
-            if content.prefix == prefix:
+        for (page, _), content in self._slots.items():
+            if content.prefix == prefix and page not in free:
                 found[content.scope] = found.get(content.scope, False) or content.step is None
         return found
 

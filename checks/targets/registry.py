@@ -1,7 +1,9 @@
 """The targets by name. Each is imported only when it is used."""
 
 import importlib
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 from kvescrow.checks.targets.protocols import Subject
 from kvescrow.spec.vocabulary import UserError
@@ -23,7 +25,7 @@ TARGETS: Mapping[str, str] = {
 
 
 def subject_called(name: str) -> Subject:
-    """Return the subject for a name in `TARGETS` or for `package.module:factory`.
+    """Return the subject for a name in `TARGETS`, or for `package.module:factory`, also in the working directory.
 
     Raises `UserError` where there is no such target, its module cannot be imported, or its factory returns
     something else.
@@ -32,6 +34,9 @@ def subject_called(name: str) -> Subject:
     module_name, colon, factory_name = place.partition(":")
     if not colon:
         raise UserError(f"target {name!r}: choose one of {', '.join(TARGETS)}, or give package.module:factory")
+    if str(Path.cwd()) not in sys.path:
+        # As `python -m` does, so that a target beside the user is found wherever the command is installed.
+        sys.path.insert(0, str(Path.cwd()))
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:

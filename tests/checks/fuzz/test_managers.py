@@ -327,7 +327,12 @@ PLANTED = (
     ),
     Planted("hit across tenants", ForgetsTheTenant, "scope.tenant"),
     Planted("hit across salts", ForgetsTheSalt, "scope.salt"),
-    Planted("scopes are keyed by their texts joined", JoinsTheTexts, "scope.joined"),
+    Planted(
+        "scopes are keyed by their texts joined",
+        JoinsTheTexts,
+        "scope.joined",
+        Capabilities(scope_fields=frozenset({"tenant", "adapter"})),
+    ),
     Planted("digest trusted under collision", TrustsAWeakDigest, "content"),
     Planted("a denied reserve keeps pages", ReservesInPart, "denied"),
     Planted("the last free page is never granted", DeniesTheLastPage, "fits"),
