@@ -96,6 +96,8 @@ class Front:
         """Growths that the ledger refused."""
         self.releases = 0
         """How often capacity came back: until then a growth that waits has no reason to ask again."""
+        self.growing: set[Key] = set()
+        """Work that waits for a growth: until it has it, nobody may join."""
         self.active = Timeline()
         """Tokens charged."""
         self._settling = False
@@ -227,10 +229,13 @@ class Front:
         offer = self._offers[waiting.key]
         if not self._may_own(offer):
             return Room.OWN_LIMIT
-        if waiting.amount > self.free or not self._may_join(offer, waiting.amount):
+        amount = self._reserved(offer)
+        if amount > self.free or not self._may_join(offer, amount):
             return Room.NO_ROOM
-        reply = self._submit(self._reserve(offer, waiting.amount, 0))
+        reply = self._submit(self._reserve(offer, amount, 0))
         if reply.decision is Decision.ADMITTED:
+            # What was learned since it joined has changed its estimate.
+            self._adjust(offer, amount - waiting.amount)
             return Room.ADMITTED
         room = ROOM.get(reply.reason, Room.REFUSED)
         if room is Room.REFUSED:
@@ -245,7 +250,7 @@ class Front:
 
     def _may_join(self, offer: Offer, amount: int) -> bool:
         places = self._config.scheduler.sequences - len(self.holdings)
-        return places > 0 and self.policy.admits(offer, amount, tuple(self.holdings.values()), self.free)
+        return places > 0 and not self.growing and self.policy.admits(offer, amount, tuple(self.holdings.values()), self.free)
 
     def _may_promote(self, key: Key) -> bool:
         """Return whether the ledger may be asked to promote `key`: the policy's word, where there is a queue."""
@@ -321,8 +326,8 @@ class Front:
         promoted = offer.stage is Stage.QUEUED
         offer.stage, offer.life, offer.bound = Stage.ADMITTED, reply.life, reply.bound
         self.active.change(self._clock(), offer.bound)
-        if promoted and self._queue is not None:
-            self._queue.adjust(offer.tenant, offer.bound)
+        if promoted:
+            self._adjust(offer, offer.bound)
         if offer.admitted is None:
             offer.admitted, offer.reserved = self._clock(), offer.bound
         self.holdings[offer.key] = offer
@@ -330,6 +335,10 @@ class Front:
 
     def _charge(self, offer: Offer, by: int) -> None:
         self.active.change(self._clock(), by)
+        self._adjust(offer, by)
+
+    def _adjust(self, offer: Offer, by: int) -> None:
+        """Let the counters of the queue follow what is charged (FAI-4)."""
         if self._queue is not None and by:
             self._queue.adjust(offer.tenant, by)
 
@@ -341,9 +350,9 @@ class Front:
             return
         self.releases += 1
         self.active.change(self._clock(), -offer.bound)
-        if self._queue is not None and used < offer.bound:
-            self._queue.adjust(offer.tenant, used - offer.bound)
+        self._adjust(offer, min(0, used - offer.bound))
         del self.holdings[offer.key]
+        self.growing.discard(offer.key)
 
     def _end(self, offer: Offer, stage: Stage) -> None:
         offer.stage, offer.finished = stage, self._clock()

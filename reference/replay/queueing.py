@@ -85,7 +85,7 @@ def policy_of(config: ReplayConfig, pages: Pages) -> ReservationPolicy:
     reservation = config.reservation
     policies: dict[str, Callable[[], ReservationPolicy]] = {
         "full-maximum": lambda: FullMaximum(pages),
-        "estimate": lambda: EstimateWithGrowth(pages, reservation.percent),
+        "estimate": lambda: EstimateWithGrowth(pages, reservation.percent, reservation.forecast),
         "no-evict": lambda: NoEvict(pages),
         "watermark": lambda: Watermark(pages, round(reservation.watermark * 1000)),
         "peak-formula": lambda: PeakFormula(pages),

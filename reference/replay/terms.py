@@ -22,7 +22,8 @@ requests_per_minute = 20   # in a sliding window that counts admitted requests; 
 [reservation]
 policy = "full-maximum"    # or estimate, no-evict, watermark, peak-formula
 max_output = 2048          # output tokens that a request is allowed; default: what it came to
-percent = 90               # estimate: percentile of a tenant's past output lengths
+percent = 50               # estimate: percentile of a tenant's past output lengths that is reserved
+forecast = 60              # estimate: percentile of them by which admission looks ahead
 watermark = 0.01           # watermark: part of the pool that stays free
 
 [arrivals]
@@ -119,7 +120,8 @@ class ReservationConfig:
 
     policy: str = field(default=POLICIES[0], validator=_policy)
     max_output: int | None = field(default=None, validator=optional_whole(1))
-    percent: int = field(default=90, validator=_percent)
+    percent: int = field(default=50, validator=_percent)
+    forecast: int = field(default=60, validator=_percent)
     watermark: float = field(default=0.01, validator=share)
 
 

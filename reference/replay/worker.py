@@ -110,8 +110,8 @@ class Worker:
 
     def launch(self) -> int | None:
         """Launch the next step and return its duration in microseconds; None where there is nothing to do."""
-        self._grow()
         self._fill_batch()
+        self._grow()
         choice = self._choose()
         if choice is None:
             return None
@@ -251,11 +251,13 @@ class Worker:
             elif self._preempt_last() is running:
                 return None
         running.denied_at = -1
+        front.growing.discard(running.key)
         return None
 
     def _defer(self, running: Running) -> None:
         self.deferrals += running.denied_at < 0
         running.denied_at = self._front.releases
+        self._front.growing.add(running.key)
 
     def _give_up(self, running: Running, reason: Reason) -> None:
         """Stop work whose growth no waiting brings: its contract does not cover it (GRO-3, ADM-8)."""

@@ -10,7 +10,7 @@ A policy decides over what it is shown and holds no capacity: the ledger decides
 granted. All amounts are tokens; reservations are rounded up to pages (ADM-4).
 """
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import ClassVar, Protocol
@@ -146,13 +146,16 @@ class EstimateWithGrowth:
 
     Admission and growth keep the pool in a state from which everyone could end with its maximum, one after the other:
     that is Dijkstra's banker for one resource, so a growth that must wait will be granted and no one is preempted.
+    Growth should seldom wait, so one more joins only if the reservations to come, by the `forecast`-th percentile of
+    those past outputs that came to more than each has, stay within the pool too.
 
     A tenant that outgrows its estimates more than twice as often as a percentile of past lengths explains, reserves
     from then on the most that it used (GRO-5).
     """
 
     pages: Pages
-    percent: int = 90
+    percent: int = 50
+    forecast: int = 60
     name: ClassVar[str] = "estimate"
     preempts: ClassVar[bool] = False
     _past: dict[str, _Past] = field(factory=dict)
@@ -166,8 +169,14 @@ class EstimateWithGrowth:
         return self.pages.rounded(claim.tokens + min(claim.left, max(1, output - claim.generated)))
 
     def admits(self, claim: Claim, bound: int, holdings: Sequence[Holding], free: int) -> bool:
-        """Return whether all could still end after it joined."""
-        return self._all_can_end(holdings, free, claim, bound)
+        """Return whether all could still end after it joined, and most likely none would have to wait for growth."""
+        if not self._all_can_end(holdings, free, claim, bound):
+            return False
+        everyone = [*((each, each.bound) for each in holdings), (claim, bound)]
+        peak_to_come = reserved_peak((self._expected(each), each.tokens, held) for each, held in everyone)
+        # One of them has to find room for its worst case at any time, or growth would wait although there is room.
+        spare = min(max(0, self.pages.maximum(each) - held) for each, held in everyone)
+        return peak_to_come + spare <= self.pages.tokens
 
     def grown(self, holding: Holding, holdings: Sequence[Holding], free: int) -> int:
         """Return its bound with a page more, where all could still end."""
@@ -180,6 +189,17 @@ class EstimateWithGrowth:
         """Remember its output, and whether it had outgrown what it reserved."""
         past = self._past.setdefault(holding.tenant, _Past())
         past.add(holding.generated, holding.bound > reserved)
+
+    def _expected(self, claim: Claim) -> int:
+        """Return the output that is still to come, as a percentile of those past ones that came to more than it has."""
+        past = self._past.get(claim.tenant)
+        if past is None or len(past.recent) < LEARNED:
+            return claim.left
+        longer = bisect_right(past.ordered, claim.generated)
+        if longer == len(past.ordered):
+            return claim.left
+        rank = longer - (-self.forecast * (len(past.ordered) - longer) // 100) - 1
+        return min(claim.left, past.ordered[rank] - claim.generated)
 
     def under_reserving(self) -> list[str]:
         """Return the tenants that keep reserving too little, by name."""
@@ -303,3 +323,15 @@ def peak(requests: Iterable[tuple[int, int]]) -> int:
         held_so_far += held
         greatest = max(greatest, left * number + held_so_far)
     return greatest
+
+
+def reserved_peak(requests: Iterable[tuple[int, int, int]]) -> int:
+    """Return the most that will be reserved by requests with (tokens to come, tokens, bound) that all run on.
+
+    Each reserves its bound until it grows beyond it, and ends when its tokens have come.
+    """
+    ordered = sorted(requests, reverse=True)
+    return max(
+        sum(max(bound, tokens + left) for _, tokens, bound in ordered[:number])
+        for number, (left, _, _) in enumerate(ordered, start=1)
+    )
