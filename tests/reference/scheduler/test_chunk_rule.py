@@ -24,8 +24,10 @@ from kvescrow.reference.scheduler import (
     WorkRange,
     of_decodes,
 )
+from kvescrow.spec.tables.chunk_choice import CHUNK_CHOICE
 from kvescrow.spec.vocabulary import Decision, Reason, UserError
 from kvescrow.spec.world import chunks as world
+from kvescrow.spec.world.outcome import MutableRecord, Outcome
 
 NO_DEADLINE = 10**18
 COST = StepCost(fixed=1_000, per_prefill_token=1_000, per_decode_sequence=500, per_context_token=100)
@@ -98,12 +100,24 @@ def offered(rule: ChunkRule, moment: Moment, tokens: int) -> world.Offered:
     return world.Offered(tokens, duration, finish(rule, moment, tokens), measured)
 
 
+class SeenWorld(world.ChunkWorld):
+    """The table's world, with the rows that fired."""
+
+    rows: set[str]
+
+    def _fire(self, event: str, parameters: MutableRecord) -> Outcome:
+        outcome = super()._fire(event, parameters)
+        self.rows.add(outcome.row)
+        return outcome
+
+
 class Beside:
     """A rule and its table, asked the same."""
 
     def __init__(self, model: CostModel, budget: GapBudget) -> None:
         self.rule = ChunkRule(model, budget)
-        self.world = world.ChunkWorld(budget.consecutive, mixed=budget.mixed)
+        self.world = SeenWorld(budget.consecutive, mixed=budget.mixed)
+        self.world.rows = set()
 
     def choose(self, moment: Moment) -> ChunkReply:
         waiting = moment.decodes.decode_sequences > 0
@@ -143,8 +157,9 @@ def moments() -> Iterator[Moment]:
 def test_rule_and_table_agree_over_a_grid(mixed: bool, granule: int) -> None:
     """Every gap from none that fits to one that all fit, from every count of chunks that went before."""
     seen: set[Reason] = set()
-    limits = (None, WorkRange(4, 2, 20, 18))
-    for gap, limit, trusted in product(range(1, 18), limits, (True, False)):
+    rows: set[str] = set()
+    limits = (None, WorkRange(4, 2, 20, 18), WorkRange(0, 2, 20, 18))
+    for gap, limit, trusted in product((1, 2, 3, 4, 5, 6, 8, 11, 17), limits, (True, False)):
         budget = GapBudget(gap, largest=5, granule=granule, consecutive=2, mixed=mixed)
         for moment in moments():
             beside = Beside(CostModel(COST, limit, band=100), budget)
@@ -152,9 +167,13 @@ def test_rule_and_table_agree_over_a_grid(mixed: bool, granule: int) -> None:
             seen |= {beside.choose(moment).reason for _ in range(3)}
             beside.decoded()
             seen.add(beside.choose(moment).reason)
+            rows |= beside.world.rows
     named = {Reason.MODEL_FAILED, Reason.OUT_OF_MODEL_RANGE, Reason.GAP_TOO_SMALL_FOR_DECODE, Reason.NO_CHUNK_FITS}
     named |= {Reason.DEADLINE_UNREACHABLE, Reason.NONE}
     assert seen == (named if mixed else named | {Reason.DECODES_FIRST})
+    # Every row decides, but those that a caller cannot reach who asks as he must.
+    unreached = {"ask.malformed", "weigh.malformed", "weigh.recorded", *(["ask.decodes_first"] if mixed else [])}
+    assert {row.id for row in CHUNK_CHOICE.rows} - rows == {f"chunk_choice.{name}" for name in unreached}
 
 
 small = st.integers(0, 40)
