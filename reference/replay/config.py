@@ -18,12 +18,14 @@ order = "first-come"       # or fair; strict-priority as a baseline only
 baseline = false           # true: allow an order that may starve a class, to compare with
 sequences = 128            # most in the batch
 prefill_chunk = 2048       # most prompt tokens a step
+gap_budget = 100_000       # longest step beside decodes that the chunk rule allows, microseconds; default: no rule
 
 [cost]                     # nanoseconds of one step; synthetic
 fixed = 5_000_000
 per_prefill_token = 10_000
 per_decode_sequence = 50_000
 per_context_token = 10
+per_attended_pair = 0      # femtoseconds
 
 [cancellations]            # injected
 rate = 0.0                 # share of the requests
@@ -48,7 +50,7 @@ from kvescrow.reference.replay.terms import (
     TenantSettings,
     weights_of,
 )
-from kvescrow.reference.scheduler import BatchLimits, StepCost
+from kvescrow.reference.scheduler import BatchLimits, ChunkRule, CostModel, GapBudget, StepCost
 from kvescrow.spec.vocabulary import MICROSECONDS_PER_SECOND, UserError
 
 DEFAULT_PAGE_LENGTH = 64
@@ -104,26 +106,40 @@ class SchedulerConfig:
     baseline: bool = field(default=False, validator=_baseline)
     sequences: int = field(default=128, validator=whole(1))
     prefill_chunk: int = field(default=2048, validator=whole(1))
+    gap_budget: int | None = field(default=None, validator=optional_whole(1))
 
     @property
     def limits(self) -> BatchLimits:
         """The bounds that the scheduler's decisions take."""
         return BatchLimits(self.sequences, self.prefill_chunk)
 
+    def rule(self, cost: StepCost) -> ChunkRule | None:
+        """The chunk rule, where there is a token-gap budget."""
+        if self.gap_budget is None:
+            return None
+        return ChunkRule(CostModel(cost), GapBudget(self.gap_budget, largest=self.prefill_chunk))
+
 
 @frozen
 class CostConfig:
-    """Nanoseconds of one step; synthetic."""
+    """Nanoseconds of one step, of an attended pair femtoseconds; synthetic."""
 
     fixed: int = field(default=StepCost().fixed, validator=whole(1))
     per_prefill_token: int = field(default=StepCost().per_prefill_token, validator=whole(0))
     per_decode_sequence: int = field(default=StepCost().per_decode_sequence, validator=whole(0))
     per_context_token: int = field(default=StepCost().per_context_token, validator=whole(0))
+    per_attended_pair: int = field(default=StepCost().per_attended_pair, validator=whole(0))
 
     @property
     def model(self) -> StepCost:
         """The cost model with these coefficients."""
-        return StepCost(self.fixed, self.per_prefill_token, self.per_decode_sequence, self.per_context_token)
+        return StepCost(
+            self.fixed,
+            self.per_prefill_token,
+            self.per_decode_sequence,
+            self.per_context_token,
+            self.per_attended_pair,
+        )
 
 
 @frozen

@@ -137,6 +137,8 @@ class ReplayResult:
     """From arrival to the first token, of those that got one."""
     token_gap: Quantiles
     """Between two tokens of one request."""
+    held_back: dict[str, int]
+    """Steps without a chunk although a prompt waited, by the reason that the chunk rule gave; without it none."""
     hit_rate: float | None
     """Prompt tokens that were reused, as a share of all prompt tokens looked up; None where none was."""
     preemptions: int

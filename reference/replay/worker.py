@@ -10,6 +10,7 @@ A ticket covers a chunk of a prompt, or a run of decode steps of one request, un
 stop: a worker that loops on its device knows no more in between, and a journal stays of a size that can be read.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 
 from attrs import define
@@ -23,7 +24,7 @@ from kvescrow.reference.replay.measures import Histogram
 from kvescrow.reference.replay.offers import Offer
 from kvescrow.reference.replay.pages import BatchPages
 from kvescrow.reference.replay.shape import POOL
-from kvescrow.reference.scheduler import Chunk, StepChoice, next_step, of_chunk, of_decodes, places
+from kvescrow.reference.scheduler import Chunk, Moment, StepChoice, next_step, of_chunk, of_decodes, places
 from kvescrow.reference.scheduler.turns import PrefillTurns
 from kvescrow.spec.vocabulary import Decision, Extend, Finish, Key, Reason, Receipt, Renew, Start, StopOutcome
 
@@ -81,6 +82,7 @@ class Worker:
         """Stand idle; `keyring` signs its receipts."""
         self._limits = config.scheduler.limits
         self._cost = config.cost.model
+        self._rule = config.scheduler.rule(self._cost)
         self._lease = config.times.lease
         self._front = front
         self._pages = pages
@@ -96,6 +98,8 @@ class Worker:
         self.steps = 0
         self.prefill_tokens = 0
         self.generated_tokens = 0
+        self.held_back: Counter[str] = Counter()
+        """Steps without a chunk although a prompt waited, by the reason that the chunk rule gave."""
         self.deferrals = 0
         """How often work began to wait for a growth."""
         self.gaps = {name: Histogram() for name in weights}
@@ -139,14 +143,26 @@ class Worker:
         """Decide the next step; a prompt is looked up when its turn comes, so that it hits what came before it."""
         choice = next_step(self._in_turn(), self._limits)
         if choice is None or choice.chunk is None or choice.chunk.sequence.has_pages:
-            return choice
+            return self._paced(choice)
         running, offer = choice.chunk.sequence, choice.chunk.sequence.offer
         running.position = self._pages.begin(
             running.key, running.generation, offer.request, running.prompt, offer.bound
         )
         running.prompt_left -= running.position
         running.has_pages = True
-        return next_step(self._in_turn(), self._limits)
+        return self._paced(next_step(self._in_turn(), self._limits))
+
+    def _paced(self, choice: StepChoice[Running] | None) -> StepChoice[Running] | None:
+        """Cut the chunk to what leaves the decodes beside it their token gap; to none where nothing does (CHK-1)."""
+        if self._rule is None or choice is None or choice.chunk is None:
+            return choice
+        running = choice.chunk.sequence
+        decodes = of_decodes(each.position for each in choice.decodes)
+        reply = self._rule.choose(Moment(running.position, running.prompt_left, decodes))
+        if reply.tokens:
+            return StepChoice(choice.decodes, Chunk(running, reply.tokens))
+        self.held_back[reply.reason.value] += 1
+        return StepChoice(choice.decodes, None)
 
     def _in_turn(self) -> Iterable[Running]:
         """Return what may be launched: prompts of the class whose turn it is come first, each class by arrival."""
