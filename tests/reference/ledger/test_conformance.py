@@ -18,6 +18,7 @@ from kvescrow.spec.vocabulary import (
     Extend,
     Fence,
     Finish,
+    ForceRelease,
     Forget,
     Key,
     LedgerEvent,
@@ -43,7 +44,7 @@ from tests.reference.ledger.sharing import PostgresPlace, ValkeyPlace
 KEYS = [Key(tenant, str(number)) for tenant in ("red", "blue") for number in range(3)] + [Key("green", "0")]
 TERMS = {"red": (6, 60, 2), "blue": (7, 80, 1)}
 POOL_LIMIT, RETENTION = 10, 5
-WALKS, STEPS = 70, 400
+WALKS, STEPS = 90, 400
 
 
 def next_event(dice: random.Random, snapshot: LedgerSnapshot, keyring: Keyring) -> LedgerEvent:
@@ -88,8 +89,9 @@ def next_event(dice: random.Random, snapshot: LedgerSnapshot, keyring: Keyring) 
         lambda: SetPoolLimit(dice.choice([-1, 3, 10, 10, 10])),
         lambda: SetTenantLimit(dice.choice(["red", "blue", "green"]), dice.choice([-1, 4, 7])),
         lambda: _budget(dice, snapshot),
+        lambda: ForceRelease(key, generation, authorised),
     ]
-    weights = [6, 1, 1, 1, 1, 0.5, 2, 2, 0.6, 0.5, 0.8]
+    weights = [6, 1, 1, 1, 1, 0.5, 2, 2, 0.6, 0.5, 0.8, 0.4]
     return dice.choices(choices, weights)[0]()
 
 
