@@ -123,4 +123,4 @@ def _sheet(worker: Path) -> "Document":
     from kvescrow.checks.sheet import read_worker, sheet_page
 
     found = read_worker(worker)
-    return Document(f"sheet-{worker.stem}", f"Sheet {found.name}", sheet_page(found))
+    return Document(f"sheet-{worker.stem}", f"Sheet: {worker.stem}", sheet_page(found))

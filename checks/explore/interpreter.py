@@ -77,6 +77,13 @@ class Oracle:
                 return fired.row.id, None, rule
         return fired.row.id, *self._stored(written, touched)
 
+    def changes(self, records: Records, move: Move) -> Mapping[str, Value]:
+        """Return what the row that fires on `move` writes, by `place.field`, whether or not a law forbids it."""
+        before = _view(move.binds, move.given, records)
+        parameters = {name: _value(known, before) for name, known in move.parameters.items()}
+        fired = fire(move.table, before, move.event, parameters)
+        return {f"{move.binds[entity]}.{name}": value for (entity, name), value in fired.changes.items()}
+
     def _stored(self, written: Records, touched: Iterable[str]) -> tuple[State | None, str]:
         records = dict(written)
         for place in (self.instance.place_by_name[name] for name in touched):

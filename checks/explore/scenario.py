@@ -37,24 +37,28 @@ def write_scenario(instance: Instance, breach: Breach, path: Path) -> None:
 
 
 def _states(instance: Instance, breach: Breach) -> Iterator[dict[str, str]]:
-    """Yield the state before the first step and after each later one, as far as the steps go."""
+    """Yield the state before the first step and after each later one; of a step that breaks a rule, what it wrote."""
     oracle = Oracle(instance)
     moves = {move.name: move for move in instance.moves}
     state = oracle.first
     yield _told(oracle, state)
     for step in breach.scenario:
-        _, after, _ = oracle.step(oracle.records(state), moves[step.move])
+        records, move = oracle.records(state), moves[step.move]
+        _, after, _ = oracle.step(records, move)
         if after is None:
+            written, told = oracle.changes(records, move), _told(oracle, state)
+            yield told | {name: _as_text(value) for name, value in written.items() if name in told}
             return
         state = after
         yield _told(oracle, state)
 
 
 def _told(oracle: Oracle, state: State) -> dict[str, str]:
-    return {
-        f"{place.name}.{name}": str(getattr(value, "value", value))
-        for (place, name), value in zip(oracle.names, state, strict=True)
-    }
+    return {f"{place.name}.{name}": _as_text(value) for (place, name), value in zip(oracle.names, state, strict=True)}
+
+
+def _as_text(value: object) -> str:
+    return str(getattr(value, "value", value))
 
 
 def named_in(path: Path) -> str:

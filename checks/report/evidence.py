@@ -151,12 +151,27 @@ def _source(path: Path) -> Source:
 def _says(found: Mapping[str, Any]) -> str:
     """Return the scalars of a result, but for its verdict."""
     figures = [
-        f"{name} {value:,}" if isinstance(value, int | float) else f"{name} {value}"
+        f"{name.replace('_', ' ')} {figure(value)}"
         for name, value in found.items()
-        if name not in ("verdict", "digest", "attribution", "failure")
+        if name not in ("verdict", "digest", "attribution", "failure", "seed")
         if isinstance(value, int | float | str) and not isinstance(value, bool) and value != ""
     ]
     return ", ".join(figures[:8])
+
+
+def figure(value: object) -> str:
+    """Return a value of a result as people read it."""
+    match value:
+        case None:
+            return "-"
+        case bool():
+            return str(value).lower()
+        case int():
+            return f"{value:,}"
+        case float():
+            return f"{value:,.0f}" if abs(value) >= 100 else f"{value:,.4g}"
+        case _:
+            return str(value)
 
 
 def _proofs(sources: Iterable[Source]) -> tuple[Mapping[str, Proof], Mapping[tuple[str, str], Proof]]:

@@ -1,5 +1,6 @@
 """What the pages of tables and laws say, as records that templates lay out."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 
@@ -109,8 +110,8 @@ class TablePage:
     entities: tuple[tuple[str, str, tuple[str, ...], str], ...]
     """(name, what it stands for, fields, read or written)."""
     proofs: Proof
-    mutants: int
-    mutants_noticed: int
+    fates: Mapping[str, int]
+    """What became of its mutants."""
 
     @property
     def rows(self) -> tuple[RowPage, ...]:
@@ -150,8 +151,7 @@ def table_page(table: Table, evidence: Evidence, state_notes: Mapping[str, str])
             for entity in table.entities
         ),
         proofs=_together(evidence.proofs_of_law[place] for place in evidence.proofs_of_law if place[0] == table.name),
-        mutants=sum(len(row.mutants.mutants) for row in rows),
-        mutants_noticed=sum(row.mutants.fates.get("killed", 0) for row in rows),
+        fates=dict(sum((Counter(row.mutants.fates) for row in rows), Counter())),
     )
 
 

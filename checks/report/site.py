@@ -15,7 +15,7 @@ from markdown_it import MarkdownIt
 
 from kvescrow.checks.report.charts import Bar, ratio_chart
 from kvescrow.checks.report.counterexamples import Counterexample
-from kvescrow.checks.report.evidence import NOT_RUN, PASSED, PROVED, Evidence
+from kvescrow.checks.report.evidence import NOT_RUN, PASSED, PROVED, Evidence, figure
 from kvescrow.checks.report.pages import TablePage, badge, table_page
 from kvescrow.checks.trace import TraceReport
 from kvescrow.spec.language.table import Table
@@ -117,10 +117,18 @@ def _environment(contents: Contents) -> Environment:
         "missing" if verdict == NOT_RUN else "good" if verdict in GOOD else "bad"
     )
     environment.filters["badge"] = badge
+    environment.filters["old_and_new"] = _old_and_new
     environment.globals["evidence"] = contents.evidence
     environment.globals["NOT_RUN"] = NOT_RUN
     environment.globals["menu"] = _menu(contents)
     return environment
+
+
+def _old_and_new(part: str) -> tuple[str, str, str]:
+    """Return what of a row or law changed, from what, and to what; a part without the two has only its words."""
+    name, _, change = part.partition(": ")
+    old, arrow, new = change.partition(" -> ")
+    return (name, old, new) if arrow else (part, "", "")
 
 
 def _menu(contents: Contents) -> Sequence[tuple[str, str]]:
@@ -206,7 +214,7 @@ def _compared(name: str, machine: str, rows: Sequence[Mapping[str, Any]]) -> _Me
         Bar(
             row["name"],
             row["ratio"],
-            f"{_figure(row['ours'])} beside {_figure(row['peer'])} {row['unit']}",
+            f"{figure(row['ours'])} beside {figure(row['peer'])} {row['unit']}",
         )
         for row in rows
         if row.get("ratio")
@@ -214,8 +222,8 @@ def _compared(name: str, machine: str, rows: Sequence[Mapping[str, Any]]) -> _Me
     lines = tuple(
         (
             row["name"],
-            _figure(row["ours"]),
-            _figure(row.get("peer")),
+            figure(row["ours"]),
+            figure(row.get("peer")),
             f"{row['ratio']:.2f}" if row.get("ratio") else "-",
             row["unit"],
             row.get("peer_name", ""),
@@ -238,18 +246,4 @@ def _figures(place: str, found: object) -> Iterable[tuple[str, str]]:
                 label = value.get("name", number) if isinstance(value, dict) else number
                 yield from _figures(f"{place}[{label}]", value)
         case _:
-            yield place, _figure(found)
-
-
-def _figure(value: object) -> str:
-    match value:
-        case None:
-            return "-"
-        case bool():
-            return str(value).lower()
-        case int():
-            return f"{value:,}"
-        case float():
-            return f"{value:,.0f}" if abs(value) >= 100 else f"{value:,.4g}"
-        case _:
-            return str(value)
+            yield place, figure(found)

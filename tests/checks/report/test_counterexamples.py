@@ -31,6 +31,8 @@ def test_a_way_that_the_search_found_has_its_states(examples: Path) -> None:
     ]
     started = {field.name: (field.before, field.value) for field in found.steps[2].fields if field.changed}
     assert started["reservation 0.state"] == ("RESERVED", "RUNNING")
+    broken = {field.name: (field.before, field.value) for field in found.steps[3].fields if field.changed}
+    assert broken["reservation 0.state"] == ("RUNNING", "CANCELLED")
 
 
 def test_a_refuted_obligation_shows_the_state_before_and_after(examples: Path) -> None:

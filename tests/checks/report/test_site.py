@@ -142,6 +142,8 @@ def test_a_row_has_its_own_evidence(results: Path) -> None:
     assert "refuted (1): promises_fit" in card(page, OTHER)
     assert "survivor a change" in card(page, OTHER)
     assert "3/4 refuted" in files["index.html"]
+    assert "2 killed" in files["index.html"]
+    assert "1 survivor" in files["index.html"]
 
 
 def test_coverage_by_layer_shows_rows_and_branches_of_their_guards(results: Path) -> None:
@@ -180,6 +182,7 @@ def test_the_command_writes_the_site_and_says_what_it_read(
     old = tmp_path / "old.json"
     tables = [json.loads(table_as_json(table)) for table in ALL_TABLES]
     tables[0]["rows"] = tables[0]["rows"][1:]
+    tables[0]["rows"][5]["note"] = "an older note"
     old.write_text(json.dumps(tables), "utf-8")
     worker = repository / "docs" / "examples" / "worker.toml"
     arguments = ["report", str(tmp_path / "site"), "--results", str(results), "--baseline", str(old)]
@@ -196,7 +199,9 @@ def test_the_command_writes_the_site_and_says_what_it_read(
     }
     assert sorted(path.name for path in (tmp_path / "site").iterdir()) == told["written"]
     assert "not_run" in (tmp_path / "site" / "requirements.html").read_text("utf-8")
-    assert ALL_TABLES[0].rows[0].id in (tmp_path / "site" / "differences.html").read_text("utf-8")
+    differences = (tmp_path / "site" / "differences.html").read_text("utf-8")
+    assert ALL_TABLES[0].rows[0].id in differences
+    assert "note<br><del>an older note</del><br><ins>" in differences
     assert "30,740 usable pages" in (tmp_path / "site" / "sheet-worker.html").read_text("utf-8")
 
 
