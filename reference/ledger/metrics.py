@@ -5,7 +5,7 @@ Gauges say how the whole ledger stands, so they are read from a snapshot when th
 only where the caller was vouched for: otherwise anybody could make as many labels as there are names.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from attrs import define
@@ -13,12 +13,14 @@ from attrs import define
 from kvescrow.reference.ledger.port import JournalEntry, Ledger, key_of
 from kvescrow.spec.vocabulary import (
     MICROSECONDS_PER_SECOND,
+    OWNED_STATES,
     Decision,
     Fence,
     Finish,
     Key,
     LedgerSnapshot,
     Reason,
+    ReservationSnapshot,
     ReservationState,
     Reserve,
     UserError,
@@ -109,7 +111,12 @@ class LedgerMetrics:
                 self._wait.labels(self._pool, key.tenant, decision.value.lower()).observe(_seconds(entry.now - since))
         if entry.state in _STOPPING:
             _remember(self._stopping, key, entry.now)
-        elif decision in _ENDS and (since := self._stopping.pop(key, None)) is not None:
+        elif (
+            decision in _ENDS
+            and (since := self._stopping.pop(key, None)) is not None
+            # Nobody confirmed this stop.
+            and entry.reply.reason is not Reason.FORCED
+        ):
             self._stop.labels(self._pool, key.tenant).observe(_seconds(entry.now - since))
 
 
@@ -153,12 +160,16 @@ class _Standing:
                 _of_tenant(self._pool, name, getattr(account, field)) for name, account in snapshot.tenants.items()
             ]
             yield _gauge(f"kvescrow_tenant_{field}", meaning, values)
-        yield _gauge("kvescrow_orphaned", "Suspect executions, still charged", self._orphaned(snapshot))
+        orphaned = self._counted(snapshot, lambda record: record.state is ReservationState.ORPHANED)
+        yield _gauge("kvescrow_orphaned", "Suspect executions, still charged", orphaned)
+        # What was asked to stop is never made suspect, so a gateway that died with it shows here alone.
+        silent = self._counted(snapshot, lambda record: record.state in OWNED_STATES and record.lease <= snapshot.clock)
+        yield _gauge("kvescrow_silent", "Executions whose lease ran out, asked to stop or not; still charged", silent)
 
-    def _orphaned(self, snapshot: LedgerSnapshot) -> list[_Value]:
+    def _counted(self, snapshot: LedgerSnapshot, wanted: Callable[[ReservationSnapshot], bool]) -> list[_Value]:
         counts = dict.fromkeys(snapshot.tenants, 0)
         for key, record in snapshot.reservations.items():
-            counts[key.tenant] += record.state is ReservationState.ORPHANED
+            counts[key.tenant] += wanted(record)
         return [_of_tenant(self._pool, name, count) for name, count in counts.items()]
 
 

@@ -17,6 +17,7 @@ from kvescrow.reference.receipts import Keyring
 from kvescrow.spec.vocabulary import (
     Cancel,
     Finish,
+    ForceRelease,
     Key,
     Preempt,
     Promote,
@@ -219,3 +220,20 @@ class TestRefusalLog:
         with caplog.at_level(logging.WARNING, "kvescrow.refusals"):
             ledger.submit(reserve("1", amount=50_000))
         assert caplog.records == []
+
+
+def test_work_that_was_asked_to_stop_shows_as_silent_and_a_forced_release_is_no_confirmed_stop(
+    ledger: Ledger, count: Count
+) -> None:
+    key = Key("red", "1")
+    ledger.submit(reserve("1", amount=100))
+    ledger.submit(Start(key, 1, "worker", lease=SECOND))
+    ledger.submit(Cancel(key, 1))
+    assert count("kvescrow_silent", tenant="red") == 0
+    ledger.submit(Tick(SECOND))
+    ledger.submit(Sweep(key))
+    assert (count("kvescrow_silent", tenant="red"), count("kvescrow_orphaned", tenant="red")) == (1, 0)
+    ledger.submit(ForceRelease(key, 1))
+    assert count("kvescrow_silent", tenant="red") == 0
+    assert count("kvescrow_decisions_total", tenant="red", event="force_release", decision="RELEASED") == 1
+    assert count("kvescrow_stop_seconds_count", tenant="red") == 0
