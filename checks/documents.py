@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kvescrow.spec.render import lifecycle_diagram, render_documents
+from kvescrow.spec.tables.registry import digest
 from kvescrow.spec.vocabulary import UserError
 
 REQUIREMENTS = Path("docs", "requirements.md")
@@ -47,6 +48,25 @@ def stale_documents(root: Path) -> list[str]:
     found += [f"{path.as_posix()} belongs to no table: delete it" for path in sorted(unexpected)]
     if README not in expected:
         found.append(f"{README} has no place for the lifecycle: add the lines {LIFECYCLE_BEGINS} and {LIFECYCLE_ENDS}")
+    return found
+
+
+MEASURED = {
+    Path("docs", "mutation.md"): "kvescrow mutate --write",
+    Path("docs", "coverage.md"): "kvescrow coverage --write",
+}
+"""Pages that take minutes to make, and so are not made here; each names the digest of the tables that it is about."""
+
+
+def outdated_measurements(root: Path) -> list[str]:
+    """Return a line for each measured page under `root` that is missing or is about other tables than these."""
+    found = []
+    for path, remedy in MEASURED.items():
+        text = _read(root / path)
+        if text is None:
+            found.append(f"{path.as_posix()} is missing: run `{remedy}`")
+        elif digest() not in text:
+            found.append(f"{path.as_posix()} is about other tables than these: run `{remedy}`")
     return found
 
 

@@ -7,12 +7,15 @@ import click
 from kvescrow.checks.cli.output import columns, conclude, json_option, write_atomically
 from kvescrow.checks.cli.progress import progress
 from kvescrow.spec.tables.registry import TABLE_BY_NAME
+from kvescrow.spec.vocabulary import UserError
 
 VECTORS = "tests.vectors:vectors"
 """Where a checkout has its hand-written scenarios."""
 
 
-@click.command(epilog="Example: kvescrow mutate --table promise --json mutants.json")
+@click.command(
+    epilog="Example: kvescrow mutate --table promise --json mutants.json     The whole: kvescrow mutate --write"
+)
 @click.option("--table", "tables", multiple=True, metavar="TABLE", help="Only mutants of this table; may be repeated.")
 @click.option("--sample", type=click.IntRange(min=1), help="Judge only so many mutants, drawn by the seed.")
 @click.option("--seed", type=int, help="Draws the sample and the runs beside the reference.")
@@ -35,6 +38,7 @@ VECTORS = "tests.vectors:vectors"
     help="The checkout that the scenarios lie in.",
 )
 @click.option("--page", type=click.Path(dir_okay=False, path_type=Path), help="Write the result as a page too.")
+@click.option("--write", is_flag=True, help="Write it as docs/mutation.md of the checkout; for all tables.")
 @json_option
 def command(
     tables: tuple[str, ...],
@@ -45,6 +49,7 @@ def command(
     vectors: str,
     root: Path,
     page: Path | None,
+    write: bool,
     json_file: str | None,
 ) -> int:
     """Change every row of the tables in every small way, and see which check notices.
@@ -52,10 +57,14 @@ def command(
     A change that nothing notices is a survivor, unless it is proved to make no difference. One survivor fails the run.
     """
     # Loading z3 and Hypothesis takes a while, so it waits until it is sure that there is work.
-    from kvescrow.checks.mutate.page import mutation_page
+    from kvescrow.checks.mutate.page import PAGE, mutation_page
     from kvescrow.checks.mutate.run import RUNS, SEED, Options, mutate
     from kvescrow.checks.mutate.verdicts import Fate
 
+    if write:
+        if tables or sample is not None or page is not None:
+            raise UserError("--write is of all mutants of all tables: leave out --table, --sample and --page")
+        page = root / PAGE
     options = Options(
         tables=tables or tuple(TABLE_BY_NAME),
         sample=sample,

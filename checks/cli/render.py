@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from kvescrow.checks.cli.output import conclude, json_option, write_atomically
-from kvescrow.checks.documents import stale_documents, write_documents
+from kvescrow.checks.documents import outdated_measurements, stale_documents, write_documents
 from kvescrow.spec.vocabulary import UserError
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
@@ -61,10 +61,11 @@ def _write(root: Path, json_file: str | None) -> int:
 
 
 def _check(root: Path, json_file: str | None) -> int:
-    stale = stale_documents(root)
-    verdict = "failed" if stale else "passed"
-    lines = [*stale, f"run `kvescrow render` to write {len(stale)} page(s)"] if stale else ["every page is current"]
-    return conclude({"verdict": verdict, "stale": stale}, "\n".join(lines), json_file)
+    stale, outdated = stale_documents(root), outdated_measurements(root)
+    verdict = "failed" if stale or outdated else "passed"
+    lines = [*stale, f"run `kvescrow render` to write {len(stale)} page(s)"] if stale else []
+    lines = [*lines, *outdated] or ["every page is current"]
+    return conclude({"verdict": verdict, "stale": stale, "outdated": outdated}, "\n".join(lines), json_file)
 
 
 def _dump(file: Path, prove: bool, json_file: str | None) -> int:

@@ -10,6 +10,7 @@ from attrs import frozen
 
 from kvescrow.checks.mutate.mutant import Mutant, Operator
 from kvescrow.checks.mutate.scenarios import Scenarios
+from kvescrow.checks.mutate.search import Searches
 from kvescrow.checks.mutate.verdicts import Fate, Judged, Layer
 from kvescrow.checks.prove.step import Case
 from kvescrow.checks.prove.variants import Comparison, EventVariants, Likeness
@@ -41,6 +42,8 @@ class Judge:
 
     variants: EventVariants
     scenarios: Mapping[Layer, Scenarios]
+    searches: Searches | None = None
+    """None: the search is not asked."""
 
     def judge(self, mutant: Mutant) -> Judged:
         """Return what becomes of `mutant`."""
@@ -57,6 +60,8 @@ class Judge:
                 comparison = self.variants.compare(table)
                 killers.update(self._proofs(mutant, table, gave_up))
                 if comparison.likeness is not Likeness.SAME:
+                    if Layer.PROVE not in killers:
+                        killers.update(self._searched(mutant, table))
                     killers.update(self._scenarios(mutant, table))
         except _OutOfTime:
             gave_up.append(f"it took more than {PATIENCE} s")
@@ -72,6 +77,12 @@ class Judge:
                 return {Layer.PROVE: f"{result.row}: {result.invariant} is {result.verdict.value}"}
             gave_up.append(f"proving {result.invariant} of {result.row}")
         return {}
+
+    def _searched(self, mutant: Mutant, table: Table) -> Mapping[Layer, str]:
+        if self.searches is None or mutant.operator in _REPLY:
+            return {}
+        why = self.searches.noticing(table)
+        return {Layer.EXPLORE: why} if why else {}
 
     def _scenarios(self, mutant: Mutant, table: Table) -> Iterator[tuple[Layer, str]]:
         states = _states(mutant)

@@ -16,6 +16,7 @@ from kvescrow.checks.mutate.mutant import Mutant
 from kvescrow.checks.mutate.operators import mutants_of
 from kvescrow.checks.mutate.runs import Run, fuzzed_runs
 from kvescrow.checks.mutate.scenarios import Scenario, Scenarios
+from kvescrow.checks.mutate.search import Searches
 from kvescrow.checks.mutate.verdicts import Judged, Layer, MutationReport
 from kvescrow.checks.prove.variants import event_variants
 from kvescrow.spec.tables.registry import TABLE_BY_NAME
@@ -117,6 +118,7 @@ class Bench:
 
     def __init__(self, options: Options, runs: Sequence[Run]) -> None:
         self._mutants: dict[str, Sequence[Mutant]] = {}
+        self._searches = Searches()
         self._scenarios = {Layer.FUZZ: Scenarios(run.scenario() for run in runs)}
         if options.vectors is not None:
             self._scenarios[Layer.VECTORS] = Scenarios(load_vectors(options.vectors, options.root))
@@ -127,7 +129,7 @@ class Bench:
         if batch.table not in self._mutants:
             self._mutants[batch.table] = mutants_of(table)
         with event_variants(table, table.event(batch.event)) as variants:
-            judge = Judge(variants, self._scenarios)
+            judge = Judge(variants, self._scenarios, self._searches)
             return [judge.judge(self._mutants[batch.table][place]) for place in batch.places]
 
 

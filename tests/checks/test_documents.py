@@ -10,11 +10,14 @@ import pytest
 from kvescrow.checks.documents import (
     LIFECYCLE_BEGINS,
     LIFECYCLE_ENDS,
+    MEASURED,
     REQUIREMENTS,
+    outdated_measurements,
     stale_documents,
     write_documents,
 )
 from kvescrow.spec.render import lifecycle_diagram
+from kvescrow.spec.tables.registry import digest
 from kvescrow.spec.vocabulary import UserError
 
 
@@ -87,3 +90,16 @@ def test_a_place_that_cannot_be_written_is_refused(checkout: Path) -> None:
     (checkout / "docs" / "tables").write_text("in the way", "utf-8")
     with pytest.raises(UserError, match="cannot be"):
         write_documents(checkout)
+
+
+def test_a_measured_page_about_other_tables_is_named_with_its_remedy(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    for path in MEASURED:
+        (tmp_path / path).write_text(f"Digest: `{digest()}`")
+    assert outdated_measurements(tmp_path) == []
+    (tmp_path / "docs" / "mutation.md").write_text(f"Digest: `{'0' * 64}`")
+    (tmp_path / "docs" / "coverage.md").unlink()
+    assert outdated_measurements(tmp_path) == [
+        "docs/mutation.md is about other tables than these: run `kvescrow mutate --write`",
+        "docs/coverage.md is missing: run `kvescrow coverage --write`",
+    ]

@@ -8,6 +8,7 @@ from kvescrow.checks.mutate.judge import Judge
 from kvescrow.checks.mutate.mutant import Mutant, Operator
 from kvescrow.checks.mutate.operators import mutants_of
 from kvescrow.checks.mutate.scenarios import Scenarios
+from kvescrow.checks.mutate.search import Searches
 from kvescrow.checks.mutate.verdicts import Judged, Layer
 from kvescrow.checks.prove import EFFORT
 from kvescrow.checks.prove.variants import event_variants
@@ -25,10 +26,15 @@ def mutant(row: str, operator: Operator, number: int = 1, table: Table = PROMISE
     return found
 
 
-def judged(one: Mutant, scenarios: dict[Layer, Scenarios] | None = None, effort: int = EFFORT) -> Judged:
-    """What becomes of it, by import and proofs and these scenarios."""
+def judged(
+    one: Mutant,
+    scenarios: dict[Layer, Scenarios] | None = None,
+    effort: int = EFFORT,
+    searches: Searches | None = None,
+) -> Judged:
+    """What becomes of it, by import and proofs, these scenarios, and these searches."""
     with event_variants(one.original, one.original.event(one.row.event), effort=effort) as variants:
-        return Judge(variants, scenarios or {}).judge(one)
+        return Judge(variants, scenarios or {}, searches).judge(one)
 
 
 @pytest.fixture(scope="session")

@@ -6,10 +6,12 @@ import time
 from collections.abc import Mapping
 
 import pytest
+from attrs import evolve
 
 from kvescrow.checks.mutate import judge as judging
 from kvescrow.checks.mutate.mutant import Operator
 from kvescrow.checks.mutate.scenarios import Scenario, Scenarios
+from kvescrow.checks.mutate.search import Searches
 from kvescrow.checks.mutate.verdicts import Fate, Layer
 from kvescrow.spec.language.table import Table
 from kvescrow.spec.tables.promise import PROMISE
@@ -108,3 +110,37 @@ def test_the_originals_are_left_as_they_were() -> None:
     judged(mutant("admit.pool_capacity", Operator.ROW_DROPPED), scenarios())
     assert dict(TABLE_BY_NAME) == before
     two_holders(TABLE_BY_NAME, None)
+
+
+@pytest.mark.parametrize(
+    ("row", "operator", "evidence"),
+    [
+        ("admit.never_fits", Operator.ROW_DROPPED, "promises: row promise.admit.never_fits never fires"),
+        ("admit.pool_capacity", Operator.COMPARISON_WEAKENED, "promises: moves are "),
+    ],
+)
+def test_the_search_notices_what_the_proofs_do_not(row: str, operator: Operator, evidence: str) -> None:
+    found = judged(mutant(row, operator), searches=Searches())
+    assert list(found.killers) == [Layer.EXPLORE]
+    assert found.killers[Layer.EXPLORE].startswith(evidence)
+
+
+def test_a_law_that_breaks_in_the_search_is_named() -> None:
+    row = PROMISE.row_by_id["promise.close.released"]
+    forgetful = evolve(row, do=tuple(effect for effect in row.do if str(effect.target) != "pool.promised"))
+    table = evolve(PROMISE, rows=tuple(forgetful if each is row else each for each in PROMISE.rows))
+    assert Searches().noticing(table) == "promises: promise.promised_is_the_sum is broken"
+    assert Searches().noticing(PROMISE) == ""
+
+
+def test_the_search_is_not_asked_where_the_proofs_notice_or_a_reply_changes() -> None:
+    asked: list[Table] = []
+
+    class Watched(Searches):
+        def noticing(self, mutant: Table) -> str:
+            asked.append(mutant)
+            return "planted"
+
+    proved = judged(mutant("admit.pool_capacity", Operator.ROW_DROPPED), searches=Watched())
+    told = judged(mutant("close.recorded", Operator.REASON_CHANGED), searches=Watched())
+    assert (list(proved.killers), dict(told.killers), asked) == ([Layer.PROVE], {}, [])
