@@ -1,4 +1,4 @@
-"""Bars for measurements, as SVG drawn here, so that a page needs neither a script nor a plotting library."""
+"""Bars and lines for measurements, as SVG drawn here, so that a page needs neither a script nor a plotting library."""
 
 import html
 import math
@@ -6,7 +6,13 @@ from collections.abc import Sequence
 
 from attrs import frozen
 
+from kvescrow.checks.report.evidence import figure
+
 LABEL, BAR, ROW = 250, 360, 26
+WIDE, HIGH, EDGE, RIGHT = 520, 260, 62, 30
+"""Size of a line chart, and the margins that its figures stand in."""
+
+Point = tuple[float, float]
 
 
 @frozen
@@ -41,3 +47,66 @@ def ratio_chart(title: str, bars: Sequence[Bar]) -> str:
             f'<text x="{LABEL + BAR + 8}" y="{y + 16}">{bar.ratio:.2f}x</text>',
         ]
     return "\n".join([*drawn, "</svg>"])
+
+
+@frozen
+class Axis:
+    """One axis: its label, and whether equal factors, rather than equal differences, are equally far apart."""
+
+    label: str
+    logarithmic: bool = False
+
+
+def line_chart(
+    title: str, x: Axis, y: str, lines: Sequence[tuple[str, Sequence[Point]]], limits: Sequence[tuple[str, float]]
+) -> str:
+    """Return lines through points, from zero up, with limits as dashed lines; each point says its figures.
+
+    `lines` has at least one point, and the points of a line come in the order of their `x`.
+    """
+    points = [point for _, of_line in lines for point in of_line]
+    places = [_place(point[0], x) for point in points]
+    left, right = min(places), max(*places, min(places) + 1e-9)
+    top = max([1e-9, *(point[1] for point in points), *(value for _, value in limits)]) * 1.05
+
+    def across(value: float) -> float:
+        return EDGE + (_place(value, x) - left) / (right - left) * (WIDE - EDGE - RIGHT)
+
+    def down(value: float) -> float:
+        return HIGH - EDGE + (30 - (HIGH - EDGE)) * value / top
+
+    drawn = [
+        f'<svg class="chart lines" viewBox="0 0 {WIDE} {HIGH + ROW}" role="img" aria-label="{html.escape(title)}">',
+        f'<text x="{WIDE / 2}" y="16" text-anchor="middle">{html.escape(f"{title}, {y}")}</text>',
+        f'<path class="frame" d="M{EDGE} 30V{HIGH - EDGE}H{WIDE - RIGHT}"/>',
+        f'<text x="{WIDE / 2}" y="{HIGH - EDGE + 36}" text-anchor="middle">{html.escape(x.label)}</text>',
+    ]
+    for value in sorted({point[0] for point in points})[:: max(1, len(points) // 8)]:
+        drawn.append(f'<text x="{across(value):.1f}" y="{HIGH - EDGE + 18}" text-anchor="middle">{value:,.5g}</text>')
+    for part in (0, 0.5, 1):
+        drawn.append(
+            f'<text x="{EDGE - 6}" y="{down(top * part) + 4:.1f}" text-anchor="end">{figure(top * part / 1.05)}</text>'
+        )
+    for label, value in limits:
+        drawn.append(
+            f'<path class="limit" d="M{EDGE} {down(value):.1f}H{WIDE - RIGHT}"/>'
+            f'<text x="{WIDE - RIGHT - 2}" y="{down(value) - 4:.1f}" text-anchor="end">{html.escape(label)}</text>'
+        )
+    for number, (label, of_line) in enumerate(lines):
+        drawn.append(_line(number, label, [(across(px), down(py)) for px, py in of_line], of_line))
+    return "\n".join([*drawn, "</svg>"])
+
+
+def _place(value: float, axis: Axis) -> float:
+    return math.log(value) if axis.logarithmic else value
+
+
+def _line(number: int, label: str, drawn: Sequence[Point], points: Sequence[Point]) -> str:
+    name = html.escape(label)
+    path = "L".join(f"{px:.1f} {py:.1f}" for px, py in drawn)
+    dots = "".join(
+        f'<circle cx="{px:.1f}" cy="{py:.1f}" r="3.5"><title>{name}: {at:,.5g}, {value:,.5g}</title></circle>'
+        for (px, py), (at, value) in zip(drawn, points, strict=True)
+    )
+    place = f'x="{EDGE + number % 3 * 150}" y="{HIGH + ROW * (number // 3) / 2 + 10}"'
+    return f'<g class="line colour-{number % 5}"><path d="M{path}"/>{dots}<text {place}>&#9679; {name}</text></g>'

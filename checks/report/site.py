@@ -13,7 +13,7 @@ from attrs import frozen
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markdown_it import MarkdownIt
 
-from kvescrow.checks.report.charts import Bar, ratio_chart
+from kvescrow.checks.report.charts import Axis, Bar, line_chart, ratio_chart
 from kvescrow.checks.report.counterexamples import Counterexample
 from kvescrow.checks.report.evidence import NOT_RUN, PASSED, PROVED, Evidence, figure
 from kvescrow.checks.report.pages import TablePage, badge, table_page
@@ -193,7 +193,10 @@ class _Measured:
 
     name: str
     machine: str
-    chart: str
+    charts: tuple[str, ...]
+    says: tuple[str, ...]
+    notes: tuple[str, ...]
+    """Inputs and assumptions."""
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
@@ -204,8 +207,30 @@ def _measured(measurement: Measurement) -> _Measured:
     rows = found.get("rows")
     if isinstance(rows, list) and all(isinstance(row, dict) and {"name", "ours", "unit"} <= set(row) for row in rows):
         return _compared(measurement.name, machine, rows)
+    if "experiment" in found and "plots" in found:
+        return _experiment(measurement.name, found)
     figures = tuple(_figures("", found))
-    return _Measured(measurement.name, machine, "", ("figure", "value"), figures)
+    return _Measured(measurement.name, machine, (), (), (), ("figure", "value"), figures)
+
+
+def _experiment(name: str, found: Mapping[str, Any]) -> _Measured:
+    """Return an experiment, as `kvescrow experiment` writes it."""
+    charts = [
+        line_chart(
+            plot["title"],
+            Axis(plot["x"], plot["logarithmic"]),
+            plot["y"],
+            [(line["label"], line["points"]) for line in plot["lines"]],
+            plot["limits"],
+        )
+        for plot in found["plots"]
+    ]
+    says = (found["question"], *found["findings"])
+    notes = [f"{each['origin']}: {each['name']} {figure(each['value'])} {each['unit']}" for each in found["inputs"]]
+    notes += [f"assumed: {each}" for each in found["assumptions"]]
+    columns = tuple(found["rows"][0])
+    rows = tuple(tuple(row.values()) for row in found["rows"])
+    return _Measured(name, "", tuple(charts), says, tuple(notes), columns, rows)
 
 
 def _compared(name: str, machine: str, rows: Sequence[Mapping[str, Any]]) -> _Measured:
@@ -230,8 +255,8 @@ def _compared(name: str, machine: str, rows: Sequence[Mapping[str, Any]]) -> _Me
         )
         for row in rows
     )
-    chart = ratio_chart(f"{name}: ours against a peer", bars) if bars else ""
-    return _Measured(name, machine, chart, ("", "ours", "peer", "ratio", "unit", "peer is"), lines)
+    charts = (ratio_chart(f"{name}: ours against a peer", bars),) if bars else ()
+    return _Measured(name, machine, charts, (), (), ("", "ours", "peer", "ratio", "unit", "peer is"), lines)
 
 
 def _figures(place: str, found: object) -> Iterable[tuple[str, str]]:

@@ -228,6 +228,21 @@ def test_equal_tables_do_not_differ_and_figures_are_drawn() -> None:
     assert '<th scope="row">a.b[0]</th><td>1.5</td>' in files["measurements.html"]
 
 
+def test_an_experiment_is_drawn_with_its_assumptions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["experiment", "prefill-deadline", "--json", str(tmp_path / "deadline.json")])
+    found = json.loads((tmp_path / "deadline.json").read_text("utf-8"))
+    page = site(
+        Contents(tables=(PROMISE,), evidence=read_evidence([]), measurements=(Measurement("deadline", found),))
+    )["measurements.html"]
+    assert page.count('class="line colour-0"') == 2
+    assert page.count('class="limit"') == 2
+    assert page.count("<circle") == sum(len(line["points"]) for plot in found["plots"] for line in plot["lines"])
+    assert "assumed: The decodes stay as they are" in page
+    assert "synthetic: fixed cost of a step 5,000,000 ns" in page
+    assert '<th scope="row">256</th><td>none</td>' in page
+
+
 @pytest.mark.parametrize("table", ALL_TABLES, ids=lambda table: table.name)
 def test_a_diagram_draws_each_change_of_state(table: Table) -> None:
     moves = {(row.event, s, row.to) for row in table.rows for s in row.sources if row.to not in (None, s)}
