@@ -16,7 +16,7 @@ from kvescrow.spec.language.table import Table
 from kvescrow.spec.tables.registry import TABLE_BY_NAME
 from kvescrow.spec.vocabulary import UserError
 
-TARGETS = ("ledger-memory", "pages", "composed")
+TARGETS = ("ledger-memory", "pages", "composed", "release")
 """Targets of the fuzzer that drive different tables."""
 
 

@@ -62,6 +62,7 @@ _RUNS: Listed = {
         "reservation.start.orphaned",
         "reservation.sweep.*",
         "reservation.fence.*",
+        "reservation.force_release.*",
     ),
     "no step fails, and each request runs to its end or is cancelled": (
         "reservation.finish.completed without *",
@@ -145,6 +146,7 @@ _RUNS: Listed = {
         "page.retire_scope.*",
     ),
     "the pool decides sharing within its own lookup": ("scope_reuse.*",),
+    "chunks and releases are decided beside the journal": ("chunk_choice.*", "release.*"),
 }
 """What neither replay nor harness sees: both take a trace through its plain course, with cancels."""
 
@@ -152,6 +154,7 @@ HOLES: Mapping[Layer, Listed] = {
     Layer.FUZZ: {
         "`Reserve` cannot be built so": ("reservation.reserve.malformed for `event.lease <= 0` alone",),
         "no target answers this table by itself: a pool decides it within `share`, which is driven": ("scope_reuse.*",),
+        "no target answers this table by itself: a scheduler decides it within its step": ("chunk_choice.*",),
     },
     Layer.VECTORS: {
         "`Reserve` cannot be built so": ("reservation.reserve.malformed for `event.lease <= 0` alone",),
@@ -214,7 +217,6 @@ HOLES: Mapping[Layer, Listed] = {
             "reservation.report_usage.overrun",
         ),
         "no report is about a wait, a lease or a deadline that runs out before the start": (
-            "reservation.promote.timeout",
             "reservation.start.lapsed",
             "reservation.renew.lapsed*",
             "reservation.renew.reserved",
@@ -227,10 +229,8 @@ HOLES: Mapping[Layer, Listed] = {
             "reservation.finish.preempted_failed",
             "reservation.fence.requeued",
         ),
-        "no report is about room that the pool lacks behind a queue": (
-            "reservation.reserve.behind_others_queued",
-            "reservation.extend.pool_capacity",
-        ),
+        "no report is about room that the pool lacks behind a queue": ("reservation.reserve.behind_others_queued",),
+        "no report is about work that an operator releases by force": ("reservation.force_release.*",),
         "no report is about limits and a clock that an operator moves": (
             "account.set_pool_limit.malformed",
             "account.set_pool_limit.recorded",
