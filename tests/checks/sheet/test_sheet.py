@@ -7,12 +7,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
+from attrs import evolve
 
+import kvescrow.gpu_harness.pages as harness_pages
 from kvescrow.checks.cli.front import main
 from kvescrow.checks.experiments.result import Origin
 from kvescrow.checks.sheet import Sheet, WorkerSpecification, read_worker, sheet_of, sheet_page
-from kvescrow.checks.sheet.figures import requests_to_pass
+from kvescrow.checks.sheet.figures import page_bytes, requests_to_pass
 from kvescrow.checks.sheet.page import assumptions_of, binary
+from kvescrow.gpu_harness.model import named_shape
 from kvescrow.spec.vocabulary import Reason, UserError
 
 
@@ -38,6 +42,18 @@ def test_memory(sheet: Sheet) -> None:
     parts = memory.reserved + memory.activations + memory.weights + memory.pages * memory.page + memory.rest
     assert parts == memory.device
     assert sheet.usable == 30_740
+
+
+@pytest.mark.parametrize("name", ["tiny", "small", "llama-1b"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_page_is_as_large_as_the_decoder_makes_it(worker: WorkerSpecification, name: str, dtype: str) -> None:
+    shape = named_shape(name)
+    model = evolve(
+        worker.model, layers=shape.layers, kv_heads=shape.kv_heads, head_size=shape.head_size, kv_dtype=dtype
+    )
+    pages = evolve(worker.pages, page_length=harness_pages.PAGE_LENGTH)
+    expected = harness_pages.page_bytes(shape, getattr(torch, dtype))
+    assert page_bytes(evolve(worker, model=model, pages=pages)) == expected
 
 
 def test_admission(sheet: Sheet) -> None:
