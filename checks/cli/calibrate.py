@@ -46,6 +46,8 @@ def command(
     of sizes that neither has seen decide whether the model is trusted. Then prompts are computed beside decodes: with
     the chunk rule the 99th percentile of the token gap must lie within the budget, with a fixed large chunk it must
     not, and of a budget that cannot be kept the rule must say so.
+
+    The coefficients have the names and units of `[cost]` in a replay's configuration.
     """
     # torch takes seconds to load.
     from kvescrow.gpu_harness.calibration.front import Asked, run

@@ -9,6 +9,7 @@ from kvescrow.gpu_harness.calibration.serve import Served
 from kvescrow.reference.replay.measures import quantiles
 from kvescrow.reference.scheduler import Checked, CostModel, GapBudget, MeasuredStep
 from kvescrow.reference.scheduler.calibration import COVERAGE, OUTSIDE_AT_MOST
+from kvescrow.reference.scheduler.cost import PERMILLE
 from kvescrow.spec.vocabulary import Reason
 
 PASSED, FAILED = "passed", "failed"
@@ -69,6 +70,15 @@ class Calibration:
                 yield f"{each.asked}: the rule says {each.reason.value}, not {wanted.value}"
 
     @property
+    def gaps_inside(self) -> int:
+        """How many gaps under the rule lie inside the band around what was predicted of their step (CHK-5)."""
+        served = self.with_rule
+        return sum(
+            abs(gap - predicted) * PERMILLE <= self.model.band * predicted
+            for gap, predicted in zip(served.gaps, served.predicted, strict=True)
+        )
+
+    @property
     def verdict(self) -> str:
         """Return `passed` or `failed`."""
         return FAILED if self.problems else PASSED
@@ -85,7 +95,7 @@ class Calibration:
             "band_coverage_permille": COVERAGE,
             "held_out": {**asdict(self.check), "outside_at_most_permille": OUTSIDE_AT_MOST},
             "gap_budget": self.budget.gap,
-            "with_rule": _served(self.with_rule),
+            "with_rule": {**_served(self.with_rule), "gaps_inside_band": self.gaps_inside},
             "with_fixed_chunk": {"chunk": self.budget.largest, **_served(self.with_fixed)},
             "infeasible": [{"asked": each.asked, "answer": each.reason.value} for each in self.infeasible],
             "steps": {
@@ -108,6 +118,7 @@ class Calibration:
             f"token gap, budget {gap / 1000:.2f} ms:",
             _line("chunk rule", self.with_rule, gap),
             _line(f"fixed chunk of {self.budget.largest}", self.with_fixed, gap),
+            f"  {self.gaps_inside} of {len(self.with_rule.gaps)} gaps under the rule lie in the band around their prediction",
             *(f"{each.asked}: {each.reason.value}" for each in self.infeasible),
             *self.problems,
         ]
@@ -136,6 +147,7 @@ def _served(served: Served) -> Mapping[str, Any]:
     return {
         "gap": asdict(quantiles(served.gaps)),
         "gaps": list(served.gaps),
+        "predicted": list(served.predicted),
         "chunks": list(served.chunks),
         "prompts_done": served.prompts_done,
         "steps_without_chunk": {reason.value: steps for reason, steps in _named(served.answers)},

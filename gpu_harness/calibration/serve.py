@@ -43,6 +43,8 @@ class Served:
 
     gaps: tuple[int, ...] = field(repr=False)
     """From one step's tokens to the next one's, once a step; each of the decodes saw all of them."""
+    predicted: tuple[int, ...] = field(repr=False)
+    """What the model predicted of each of these steps (CHK-5)."""
     chunks: tuple[int, ...] = field(repr=False)
     """Prompt tokens of each step."""
     prompts_done: int
@@ -81,6 +83,7 @@ class _Run:
         self._drift = DriftDetector(max(1, rule.model.band))
         self._last = bench.now()
         self._gaps: list[int] = []
+        self._predicted: list[int] = []
         self._chunks: list[int] = []
         self._answers: Counter[Reason] = Counter()
         self._without = 0
@@ -90,7 +93,14 @@ class _Run:
         done = 0
         while done < self._load.prompts and self._goes_on():
             done += self._prompt()
-        return Served(tuple(self._gaps), tuple(self._chunks), done, dict(self._answers), self._drift.failed)
+        return Served(
+            gaps=tuple(self._gaps),
+            predicted=tuple(self._predicted),
+            chunks=tuple(self._chunks),
+            prompts_done=done,
+            answers=dict(self._answers),
+            drifted=self._drift.failed,
+        )
 
     def _goes_on(self) -> bool:
         return self._without < PATIENCE and len(self._gaps) < self._load.most_steps
@@ -113,8 +123,10 @@ class _Run:
         self._without = 0 if reply.tokens else self._without + 1
         step = self._bench.step(self._decodes, (prompt, reply.tokens) if reply.tokens else None)
         now = self._bench.now()
+        predicted = self._rule.model.cost.duration(step.work)
         self._gaps.append(now - self._last)
+        self._predicted.append(predicted)
         self._chunks.append(reply.tokens)
         self._last = now
         if self._rule.model.covers(step.work):
-            self._rule.trusted = not self._drift.observe(self._rule.model.cost.duration(step.work), step.microseconds)
+            self._rule.trusted = not self._drift.observe(predicted, step.microseconds)

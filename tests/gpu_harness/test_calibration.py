@@ -100,6 +100,7 @@ def test_the_rule_keeps_the_gap_that_a_fixed_chunk_breaks(found: Calibration) ->
     assert found.with_rule.prompts_done == found.with_fixed.prompts_done == Load().prompts
     assert sorted(found.with_rule.gaps)[-2] <= gap < min(found.with_fixed.gaps)
     assert max(found.with_rule.chunks) < found.budget.largest
+    assert found.gaps_inside >= 0.95 * len(found.with_rule.gaps)
     assert len(set(found.with_rule.chunks)) > 3, "later chunks of a prompt are smaller"
 
 
@@ -155,7 +156,9 @@ def test_a_budget_that_no_rule_is_needed_for_is_told(found: Calibration) -> None
 
 
 def test_each_way_to_fail_has_its_sentence(found: Calibration) -> None:
-    late = evolve(found, with_rule=evolve(found.with_rule, gaps=(10**8,) * 100, drifted=True))
+    slow = evolve(found.with_rule, gaps=(10**8,) * 100, predicted=(10**4,) * 100, drifted=True)
+    late = evolve(found, with_rule=slow)
+    assert late.gaps_inside == 0
     outside = evolve(
         found, check=evolve(found.check, inside=0), infeasible=(found.infeasible[1], *found.infeasible[1:])
     )
@@ -184,6 +187,7 @@ def test_a_gap_is_from_tokens_to_tokens() -> None:
     served = serve(KnownBench(noise=0.0), Load(decodes=2, context=4, prompts=1, prompt=8), fixed(8), rule)
     work = of_decodes([4, 4]) + of_chunk(0, 8)
     assert served.gaps == (TRUE.duration(work) + OVERHEAD,)
+    assert served.predicted == (TRUE.duration(work),)
     assert served.chunks == (8,)
 
 
