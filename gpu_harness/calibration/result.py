@@ -118,7 +118,7 @@ class Calibration:
             f"token gap, budget {gap / 1000:.2f} ms:",
             _line("chunk rule", self.with_rule, gap),
             _line(f"fixed chunk of {self.budget.largest}", self.with_fixed, gap),
-            f"  {self.gaps_inside} of {len(self.with_rule.gaps)} gaps under the rule lie in the band around their prediction",
+            f"  {self.gaps_inside} of {len(self.with_rule.gaps)} gaps with the rule lie in the predicted band",
             *(f"{each.asked}: {each.reason.value}" for each in self.infeasible),
             *self.problems,
         ]
