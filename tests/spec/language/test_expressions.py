@@ -132,6 +132,14 @@ def test_before_reads_the_older_state_everywhere() -> None:
         evaluate(expression, {"thing": LARGE})
 
 
+def test_a_parameter_has_no_older_state() -> None:
+    """It belongs to the step, so `before` of a guard is that guard in the old state, for the same event."""
+    event = Entity("event", {"size": Kind.INTEGER}, settled=True)
+    expression = before(thing.size < event.size)
+    assert str(expression) == "before(thing.size) < event.size"
+    assert evaluate(expression, {"thing": LARGE, "event": {"size": 3}}, {"thing": SMALL}) is True
+
+
 def test_an_expression_has_no_truth_value() -> None:
     with pytest.raises(ExpressionError, match=r"^`thing\.size <= 2` has no truth value: use & \| ~ and implies"):
         assert thing.size <= 2
