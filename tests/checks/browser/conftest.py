@@ -54,8 +54,8 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="session")
-def site(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> str:
-    """The address of a site about the tables, with a design sheet and counterexamples."""
+def site(browser: Browser, tmp_path_factory: pytest.TempPathFactory, repository: Path) -> str:
+    """The address of a site about the tables, with a design sheet and counterexamples; none without a browser."""
     folder = tmp_path_factory.mktemp("site")
     examples = repository / "docs" / "examples"
     arguments = ["report", str(folder), "--root", str(repository), "--worker", str(examples / "worker.toml")]
