@@ -9,48 +9,50 @@ from typing import TYPE_CHECKING, Any
 import click
 from attrs import evolve
 
-from kvescrow.checks.cli.output import columns, conclude, json_option
+from kvescrow.checks.cli.output import conclude, json_option
 from kvescrow.checks.cli.progress import progress
+from kvescrow.checks.cli.replay_summary import summary
+from kvescrow.spec.vocabulary import UserError
 
 if TYPE_CHECKING:
     from kvescrow.checks.monitor import Verdict
     from kvescrow.reference.replay import ReplayConfig
     from kvescrow.reference.traces import Trace
 
+STRICT_PRIORITY = "strict-priority"
+
 
 @click.command(epilog="Example: kvescrow replay mooncake --cancel-rate 0.05 --journal run.jsonl")
 @click.argument("trace", default="mooncake")
 @click.option("--format", "format_name", default="auto", show_default=True, help="Format of the trace file.")
-@click.option("--config", "config_file", type=click.Path(path_type=Path), help="Settings as TOML.")
+@click.option("--config", "config_file", help="Settings as TOML: a file, or the name of one that comes with kvescrow.")
+@click.option("--order", help="Order of the queue: first-come, fair, or strict-priority to compare with.")
+@click.option("--policy", help="What is reserved: full-maximum, estimate, no-evict, watermark, peak-formula.")
 @click.option("--cancel-rate", type=click.FloatRange(0, 1), help="Share of requests that are cancelled (injected).")
 @click.option("--seed", type=click.IntRange(0), help="Seed of the injected cancels.")
 @click.option("--requests", type=click.IntRange(1), help="Only the first so many requests.")
 @click.option("--journal", type=click.Path(path_type=Path), help="Also write the journal to a new file.")
+@click.option("--plots", type=click.Path(path_type=Path), help="Also draw plots into this folder (extra `plots`).")
 @json_option
 def command(
     trace: str,
     format_name: str,
-    config_file: Path | None,
+    config_file: str | None,
+    order: str | None,
+    policy: str | None,
     cancel_rate: float | None,
     seed: int | None,
     requests: int | None,
     journal: Path | None,
+    plots: Path | None,
     json_file: str | None,
 ) -> int:
     """Run a whole trace on virtual time through admission, prefix sharing and scheduling.
 
-    TRACE is a file, or the name of a packaged trace: mooncake, vtc. The journal is checked against the tables as
-    it goes, row by row; the run passes only if every answer was the row's.
+    TRACE is a file, or the name of a packaged trace: mooncake, vtc, azure-code. The journal is checked against the
+    tables as it goes, row by row; the run passes only if every answer was the row's.
     """
-    from kvescrow.reference.replay import ReplayConfig, read_config
-
-    settings = read_config(config_file) if config_file else ReplayConfig()
-    cancellations = settings.cancellations
-    if cancel_rate is not None:
-        cancellations = evolve(cancellations, rate=cancel_rate)
-    if seed is not None:
-        cancellations = evolve(cancellations, seed=seed)
-    settings = evolve(settings, cancellations=cancellations)
+    settings = _settings(config_file, order, policy, cancel_rate, seed)
     chosen = _trace(trace, format_name)
     if requests is not None:
         chosen = evolve(chosen, requests=chosen.requests[:requests])
@@ -69,8 +71,46 @@ def command(
         "rows": dict(verdict.rows),
         "findings": [finding.as_json() for finding in verdict.findings],
     }
-    lines = [*(str(finding) for finding in verdict.findings), *figures["remarks"], _table(result)]
+    if plots is not None:
+        from kvescrow.checks.cli.plots import draw
+
+        draw(result, plots)
+    lines = [*(str(finding) for finding in verdict.findings), *figures["remarks"], summary(result)]
     return conclude(result, "\n".join(lines), json_file)
+
+
+def _settings(
+    config_file: str | None, order: str | None, policy: str | None, cancel_rate: float | None, seed: int | None
+) -> "ReplayConfig":
+    """Read the configuration, and replace in it what the command line says.
+
+    A value outside its domain is the user's mistake, and named as the option that it came from.
+    """
+    from kvescrow.reference.replay import ReplayConfig, read_config
+
+    settings = read_config(_config_path(config_file)) if config_file else ReplayConfig()
+    cancellations, scheduler, reservation = settings.cancellations, settings.scheduler, settings.reservation
+    if cancel_rate is not None:
+        cancellations = evolve(cancellations, rate=cancel_rate)
+    if seed is not None:
+        cancellations = evolve(cancellations, seed=seed)
+    try:
+        if order is not None:
+            # Asked for by name here, an order that may starve is there to compare with.
+            scheduler = evolve(scheduler, order=order, baseline=scheduler.baseline or order == STRICT_PRIORITY)
+        if policy is not None:
+            reservation = evolve(reservation, policy=policy)
+    except UserError as error:
+        raise UserError(f"--{error}") from None
+    return evolve(settings, cancellations=cancellations, scheduler=scheduler, reservation=reservation)
+
+
+def _config_path(name: str) -> Path:
+    """Return the file of a configuration: of that path, or of that name in the package."""
+    from importlib.resources import files
+
+    packaged = Path(str(files("kvescrow.reference.replay").joinpath("configs", f"{name}.toml")))
+    return packaged if "/" not in name and not Path(name).exists() and packaged.is_file() else Path(name)
 
 
 def _trace(name: str, format_name: str) -> "Trace":
@@ -108,32 +148,3 @@ def _run(trace: "Trace", settings: "ReplayConfig", journal: Path | None) -> tupl
         )
         verdict = monitor.finish()
     return json.loads(figures.to_json()), verdict
-
-
-def _table(result: Mapping[str, Any]) -> str:
-    def seconds(microseconds: float) -> str:
-        return f"{microseconds / 1e6:.2f} s"
-
-    def quantiles(found: Mapping[str, Any]) -> str:
-        shown = {name: value for name, value in found.items() if name != "count" and value is not None}
-        return ", ".join(f"{name} {seconds(value)}" for name, value in shown.items()) or "none"
-
-    def reasons(found: Mapping[str, int]) -> str:
-        return ", ".join(f"{name} {count}" for name, count in found.items()) or "0"
-
-    hit_rate = result["hit_rate"]
-    facts = [
-        ("offered", str(result["offered"])),
-        ("admitted", str(result["admitted"])),
-        ("refused", reasons(result["refused"])),
-        ("expired", reasons(result["expired"])),
-        ("cancelled (injected)", str(result["cancelled"])),
-        ("completed", str(result["completed"])),
-        ("utilisation", f"{result['utilisation']:.1%} mean, {result['peak_utilisation']:.1%} peak"),
-        ("queue wait", quantiles(result["queue_wait"])),
-        ("first token", quantiles(result["first_token"])),
-        ("prefix hit rate", "no prompt looked up" if hit_rate is None else f"{hit_rate:.1%} of prompt tokens"),
-        ("virtual span", seconds(result["virtual_span"])),
-        ("journal", f"{result['events']} events, {len(result['rows'])} rows fired"),
-    ]
-    return f"{columns(facts)}\nreplay {result['trace']}: {result['verdict']} in {result['seconds']:.1f} s"

@@ -250,7 +250,11 @@ class Front:
 
     def _may_join(self, offer: Offer, amount: int) -> bool:
         places = self._config.scheduler.sequences - len(self.holdings)
-        return places > 0 and not self.growing and self.policy.admits(offer, amount, tuple(self.holdings.values()), self.free)
+        return (
+            places > 0
+            and not self.growing
+            and self.policy.admits(offer, amount, tuple(self.holdings.values()), self.free)
+        )
 
     def _may_promote(self, key: Key) -> bool:
         """Return whether the ledger may be asked to promote `key`: the policy's word, where there is a queue."""

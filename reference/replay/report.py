@@ -167,12 +167,10 @@ def _fairness(front: Front, config: ReplayConfig, shape: Shape) -> FairnessResul
     if not front.largest:
         return None
     shortfalls: dict[str, float] = {}
-    for pair, gap in watch.gaps.items():
-        if len(pair[0]) == 1:
-            for party in pair:
-                weights = [watch.weight(each) for each in pair]
-                below = float(shortfall(gap, *weights))
-                shortfalls[party[0]] = max(shortfalls.get(party[0], 0.0), below)
+    for (ahead, behind), lead in watch.leads.items():
+        if len(behind) == 1:
+            below = float(shortfall(lead, watch.weight(behind), watch.weight(ahead)))
+            shortfalls[behind[0]] = max(shortfalls.get(behind[0], 0.0), below)
     return FairnessResult(
         largest=front.largest,
         classes=worst_pair(watch, 1, front.largest, shape.tokens),

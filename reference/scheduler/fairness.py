@@ -19,7 +19,7 @@ An amount and its normalised form are exact: tokens over weights are held as `Fr
 from collections.abc import Mapping
 from fractions import Fraction
 
-from attrs import define, field, frozen
+from attrs import define, field
 
 Party = tuple[str, ...]
 
@@ -32,20 +32,11 @@ class _Interval:
     least: Fraction = Fraction(0)
     most: Fraction = Fraction(0)
 
-    def move(self, by: Fraction) -> Fraction:
+    def move(self, by: Fraction) -> tuple[Fraction, Fraction]:
+        """Move on, and return how far it has risen since its least, and fallen since its most."""
         self.ahead += by
         self.least, self.most = min(self.least, self.ahead), max(self.most, self.ahead)
-        return self.most - self.least
-
-
-@frozen
-class FairnessGap:
-    """The widest gap of one pair in one interval."""
-
-    parties: tuple[Party, Party]
-    gap: Fraction
-    """Normalised service of one over the other, at most; in tokens, for weights as configured."""
-    weights: tuple[int, int]
+        return self.ahead - self.least, self.most - self.ahead
 
 
 @define
@@ -54,8 +45,8 @@ class FairnessWatch:
 
     weights: Mapping[Party, int]
     """Of parties; one that is missing has weight 1."""
-    gaps: dict[tuple[Party, Party], Fraction] = field(factory=dict)
-    """Widest gap of each pair so far."""
+    leads: dict[tuple[Party, Party], Fraction] = field(factory=dict)
+    """How far the first was served beyond the second, at most, in one interval; a pair stands in both orders."""
     service: dict[Party, int] = field(factory=dict)
     """Reserved less refunded, of each party."""
     refunded: bool = False
@@ -88,9 +79,14 @@ class FairnessWatch:
         for other in others:
             if other != party:
                 pair = _pair(party, other)
-                gap = self._intervals[pair].move(step if pair[0] == party else -step)
-                if gap > self.gaps.get(pair, 0):
-                    self.gaps[pair] = gap
+                rise, fall = self._intervals[pair].move(step if pair[0] == party else -step)
+                self.leads[pair] = max(self.leads.get(pair, rise), rise)
+                self.leads[pair[::-1]] = max(self.leads.get(pair[::-1], fall), fall)
+
+    @property
+    def gaps(self) -> dict[tuple[Party, Party], Fraction]:
+        """The widest gap of each pair that was served while both waited."""
+        return {pair: max(lead, self.leads[pair[::-1]]) for pair, lead in self.leads.items() if pair[0] < pair[1]}
 
     def adjusted(self, party: Party, amount: int) -> None:
         """Move its intervals by a refund or a growth."""
@@ -108,13 +104,6 @@ class FairnessWatch:
         if self.grown:
             return grown_bound(one, other, largest, pool)
         return refunded_bound(one, other, largest, pool) if self.refunded else reserved_bound(one, other, largest)
-
-    def worst(self, largest: int, pool: int) -> FairnessGap | None:
-        """Return the gap nearest to its bound; None where no two ever waited together and one was served."""
-        if not self.gaps:
-            return None
-        pair = max(self.gaps, key=lambda each: (self.gaps[each] / self.bound(each, largest, pool), each))
-        return FairnessGap(pair, self.gaps[pair], (self.weight(pair[0]), self.weight(pair[1])))
 
     def broken(self, largest: int, pool: int) -> list[str]:
         """Return a line for each pair whose gap has passed its bound; empty where FAI-2 holds."""
@@ -141,9 +130,9 @@ def grown_bound(weight: int, other: int, largest: int, pool: int) -> Fraction:
     return refunded_bound(weight, other, largest, pool) + reserved_bound(weight, other, pool - 1)
 
 
-def shortfall(gap: Fraction, weight: int, other: int) -> Fraction:
-    """Return by how many tokens a party with `weight` is below its share m of T where it is `gap` behind (m*T - R)."""
-    return gap * weight * other / (weight + other)
+def shortfall(behind: Fraction, weight: int, other: int) -> Fraction:
+    """Return by how many tokens a party with `weight` is below its share m of T where it is `behind`: m*T - R."""
+    return behind * weight * other / (weight + other)
 
 
 def _pair(one: Party, other: Party) -> tuple[Party, Party]:

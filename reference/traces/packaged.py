@@ -46,6 +46,16 @@ PACKAGED: dict[str, PackagedTrace] = {
             "https://github.com/Ying1123/VTC-artifact, Apache-2.0; renamed only."
         ),
     ),
+    "azure-code": PackagedTrace(
+        file="azure.AzureLLMInferenceTrace_code.first1000.csv",
+        sha256="0993960b316b4ead73102ddb7aa673dd4c014cbc477cbd2338183ad1952c094e",
+        format=TraceFormat.AZURE,
+        licence="licences/AzurePublicDataset.LICENSE",
+        attribution=(
+            "Azure LLM inference trace 2023 (code), (c) Microsoft, Patel et al., ISCA 2024, "
+            "https://github.com/Azure/AzurePublicDataset, CC BY 4.0; truncated to the first 1,000 lines."
+        ),
+    ),
 }
 """Packaged traces by the name that a user gives."""
 
