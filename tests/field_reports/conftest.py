@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import count
 from pathlib import Path
 from typing import Protocol
 
 import pytest
 
+from kvescrow.checks.targets.servers import PostgresServer, ValkeyServer
+from kvescrow.reference.ledger import Ledger as LedgerPort
+from kvescrow.reference.ledger import LedgerConfig, SqliteLedger
+from kvescrow.reference.ledger.postgres import PostgresLedger
+from kvescrow.reference.ledger.valkey import ValkeyLedger
+from kvescrow.reference.receipts import Keyring
 from kvescrow.reference.scheduler.fair import ClassTerms, FairQueue, TenantTerms
 from tests.field_reports.driver import Worker
 from tests.field_reports.ledger import Ledger, Terms
-from tests.field_reports.on_reference import ReferenceLedger, ReferencePages, ReferenceWorker
+from tests.field_reports.on_reference import OpenStore, ReferenceLedger, ReferencePages, ReferenceWorker, in_memory
 from tests.field_reports.on_world import WorldLedger, WorldPages, WorldWorker
 from tests.field_reports.pages import PAGE_LENGTH, TENANT, Pages
 from tests.field_reports.queues import CLASS, QueueOf
@@ -46,16 +53,61 @@ def pages_of(request: pytest.FixtureRequest) -> PagesOf:
     return build
 
 
+EVERY_STORE = ("oracle", "reference-memory", "reference-sqlite", "reference-postgres", "reference-valkey")
+"""Subjects of vectors that say something of the store too: parametrize `ledger_of` with them, indirectly."""
+
+_NUMBERS = count()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A server that no other run has."""
+    server = PostgresServer()
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def valkey() -> Iterator[ValkeyServer]:
+    """A server that no other run has."""
+    server = ValkeyServer()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], OpenStore]:
+    """Return how an empty ledger of the named store is opened; a server starts when it is first needed."""
+
+    def in_postgres(config: LedgerConfig, keyring: Keyring) -> LedgerPort:
+        url = request.getfixturevalue("postgres").url
+        return PostgresLedger(url, config, schema=f"field_{next(_NUMBERS)}", keyring=keyring, clock=None)
+
+    def in_valkey(config: LedgerConfig, keyring: Keyring) -> LedgerPort:
+        url = request.getfixturevalue("valkey").url
+        return ValkeyLedger(url, config, prefix=f"field_{next(_NUMBERS)}", keyring=keyring, clock=None)
+
+    def in_sqlite(config: LedgerConfig, keyring: Keyring) -> LedgerPort:
+        return SqliteLedger(tmp_path / f"{next(_NUMBERS)}.sqlite", config, keyring=keyring)
+
+    stores = {
+        "reference-memory": in_memory,
+        "reference-sqlite": in_sqlite,
+        "reference-postgres": in_postgres,
+        "reference-valkey": in_valkey,
+    }
+    return stores.__getitem__
+
+
 @pytest.fixture(params=["oracle", "reference-memory", "reference-sqlite"])
-def ledger_of(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LedgerOf]:
+def ledger_of(request: pytest.FixtureRequest, open_store: Callable[[str], OpenStore]) -> Iterator[LedgerOf]:
     """A ledger."""
     opened: list[ReferenceLedger] = []
 
     def build(pool_limit: int, tenants: Mapping[str, Terms] = DEFAULT_TENANTS) -> Ledger:
         if request.param == "oracle":
             return WorldLedger(pool_limit, tenants)
-        file = tmp_path / f"{len(opened)}.sqlite" if request.param == "reference-sqlite" else None
-        opened.append(ReferenceLedger(pool_limit, tenants, file))
+        opened.append(ReferenceLedger(pool_limit, tenants, open_store(request.param)))
         return opened[-1]
 
     yield build

@@ -22,6 +22,7 @@ from kvescrow.spec.vocabulary import (
     Promote,
     Receipt,
     Renew,
+    ReportUsage,
     ReservationSnapshot,
     Reserve,
     Start,
@@ -44,10 +45,11 @@ DEADLINE = 10_000 * SECOND
 
 @frozen
 class Terms:
-    """What a tenant of a vector has. Its limit is out of the way unless the vector is about it."""
+    """What a tenant of a vector has. Its limit and budget are out of the way unless the vector is about them."""
 
     limit: int = 1_000
     queue_limit: int = 8
+    budget: int = 1_000_000
 
 
 class Ledger(ABC):
@@ -96,6 +98,10 @@ class Ledger(ABC):
     def extend(self, name: str | Key, bound: int, *, owner: str | None = None, generation: int | None = None) -> Answer:
         """Ask for `bound` in all."""
         return self.submit(Extend(key(name), *self._execution(name, owner, generation), bound))
+
+    def report(self, name: str | Key, used: int) -> Answer:
+        """State what its execution has used so far."""
+        return self.submit(ReportUsage(key(name), *self._execution(name, None, None), used))
 
     def cancel(self, name: str | Key, *, life: int | None = None) -> Answer:
         """Ask that the request ends; a disconnect does the same."""

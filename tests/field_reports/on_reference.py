@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from attrs import evolve
@@ -12,7 +11,6 @@ from attrs import evolve
 from kvescrow.reference.executions import Executions, Share, Step
 from kvescrow.reference.ledger import Ledger as LedgerPort
 from kvescrow.reference.ledger import LedgerConfig, MemoryLedger, TenantConfig
-from kvescrow.reference.ledger.sqlite import SqliteLedger
 from kvescrow.reference.pages import PagePool, chain_digest, root_digest
 from kvescrow.reference.receipts import Keyring
 from kvescrow.spec.vocabulary import (
@@ -31,8 +29,13 @@ from tests.field_reports.ledger import POOL, RETENTION, Ledger, Terms, key
 from tests.field_reports.pages import SINK, Pages
 from tests.field_reports.replies import Answer
 
-BUDGET = 1_000_000
-"""No field report of these families is about a budget."""
+OpenStore = Callable[[LedgerConfig, Keyring], LedgerPort]
+"""Opens an empty ledger of one store, whose time moves by `Tick` alone."""
+
+
+def in_memory(config: LedgerConfig, keyring: Keyring) -> LedgerPort:
+    """Open a ledger in memory."""
+    return MemoryLedger(config, keyring=keyring)
 
 
 class _Reply(Protocol):
@@ -110,19 +113,17 @@ def _packed(tokens: tuple[int, ...]) -> bytes:
 
 
 class ReferenceLedger(Ledger):
-    """A `MemoryLedger`, or a `SqliteLedger` where it gets a file, with a keyring of its own."""
+    """A ledger of any store, with a keyring of its own."""
 
-    def __init__(self, pool_limit: int, tenants: Mapping[str, Terms], file: Path | None) -> None:
+    def __init__(self, pool_limit: int, tenants: Mapping[str, Terms], store: OpenStore = in_memory) -> None:
         config = LedgerConfig(
             POOL,
             pool_limit,
-            {name: TenantConfig(terms.limit, BUDGET, terms.queue_limit) for name, terms in tenants.items()},
+            {name: TenantConfig(terms.limit, terms.budget, terms.queue_limit) for name, terms in tenants.items()},
             RETENTION,
         )
         self._ring = Keyring({"k1": b"a key of field reports"}, "k1")
-        self.ledger: LedgerPort = (
-            MemoryLedger(config, keyring=self._ring) if file is None else SqliteLedger(file, config, keyring=self._ring)
-        )
+        self.ledger = store(config, self._ring)
 
     def snapshot(self) -> LedgerSnapshot:
         return self.ledger.snapshot()

@@ -26,9 +26,6 @@ from tests.field_reports.replies import LAUNCHED, MISS, SETTLED, Answer
 Tables = Mapping[str, Table]
 """What moves the worlds."""
 
-BUDGET = 1_000_000
-"""No field report of these families is about a budget."""
-
 
 def _answer(outcome: Outcome) -> Answer:
     return Answer(outcome.decision, outcome.reason)
@@ -120,7 +117,7 @@ class WorldLedger(Ledger):
     ) -> None:
         self.world = LedgerWorld(
             pool_limit,
-            {name: TenantTerms(terms.limit, BUDGET, terms.queue_limit) for name, terms in tenants.items()},
+            {name: TenantTerms(terms.limit, terms.budget, terms.queue_limit) for name, terms in tenants.items()},
             RETENTION,
             watch,
             tables,

@@ -1,4 +1,4 @@
-"""The reports of families a, b, c, e and h by id, and those that no vector expresses, each with its reason."""
+"""The reports of families a, b, c, e, f, g and h by id, and those that no vector expresses, each with its reason."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ FAMILIES: Mapping[str, tuple[str, ...]] = {
         *("B34", "B35", "B36", "B37", "B38", "B39", "B104"),
     ),
     "e": ("B58", "B59", "B60", "B61", "B62", "B63", "B64"),
+    "f": ("B66", "B67", "B68", "B69", "B70", "B71", "B72", "B73", "B74", "B75", "B77", "B103"),
+    "g": ("B79", "B80", "B81", "B82", "B83"),
     "h": ("B84", "B85", "B86", "B87", "B89"),
 }
 """Every report of a family. The ids have gaps on purpose and are not in the families' order."""

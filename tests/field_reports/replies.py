@@ -34,6 +34,7 @@ CERTIFIED = Answer(Decision.CERTIFIED)
 MISS = Answer(Decision.MISS)
 RECORDED = Answer(Decision.RECORDED)
 NOTHING_DUE = Answer(Decision.NOTHING_DUE)
+OVERRUN = Answer(Decision.NOTED, Reason.OVERRUN)
 FENCED = Answer(Decision.RELEASED, Reason.OWNER_FENCED)
 
 

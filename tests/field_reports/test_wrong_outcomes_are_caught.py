@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from kvescrow.reference.pages import BrokenInvariant
 from kvescrow.spec.vocabulary import (
     Cancel,
     Decision,
+    Finish,
     Key,
     LedgerEvent,
     LedgerSnapshot,
@@ -43,9 +43,15 @@ from tests.field_reports import (
 from tests.field_reports import (
     test_e_request_identity as e,
 )
+from tests.field_reports import (
+    test_f_quota_ledgers as f,
+)
+from tests.field_reports import (
+    test_g_leases as g,
+)
 from tests.field_reports.laws import broken_ledger_laws, broken_page_laws
 from tests.field_reports.ledger import Ledger, Terms
-from tests.field_reports.on_reference import ReferenceLedger, ReferencePages, ReferenceWorker
+from tests.field_reports.on_reference import OpenStore, ReferenceLedger, ReferencePages, ReferenceWorker, in_memory
 from tests.field_reports.pages import PAGE_LENGTH, SINK, TENANT, Pages
 from tests.field_reports.replies import ACCEPTED, MISS, NOTHING_DUE, RELEASED, SETTLED, SUSPECTED, Answer, refused
 
@@ -177,6 +183,17 @@ class FreesOnTime(ReferenceLedger):
         return answer
 
 
+class TrustsAnyReceipt(ReferenceLedger):
+    """A stop is a stop, whoever reports it and of whichever execution."""
+
+    def _apply(self, event: LedgerEvent, authentic: bool) -> Answer:
+        known = self.snapshot().reservations.get(event.key) if isinstance(event, Finish) else None
+        if isinstance(event, Finish) and known is not None and known.generation:
+            receipt = evolve(event.receipt, owner=known.owner, generation=known.generation)
+            return super()._apply(Finish(receipt), True)
+        return super()._apply(event, authentic)
+
+
 class KeyedByRequest(ReferenceLedger):
     """The id that the caller chose is the key, whoever the caller is."""
 
@@ -207,8 +224,8 @@ class CancelsAnyLife(ReferenceLedger):
 class RemembersRefusals(ReferenceLedger):
     """A refusal is the key's answer for ever."""
 
-    def __init__(self, pool_limit: int, tenants: Mapping[str, Terms], file: Path | None) -> None:
-        super().__init__(pool_limit, tenants, file)
+    def __init__(self, pool_limit: int, tenants: Mapping[str, Terms], store: OpenStore = in_memory) -> None:
+        super().__init__(pool_limit, tenants, store)
         self._refusals: dict[Key, Answer] = {}
 
     def _apply(self, event: LedgerEvent, authentic: bool) -> Answer:
@@ -272,7 +289,7 @@ def test_a_planted_fault_of_a_copy_is_caught(fault: type[ReferencePages]) -> Non
 
 
 def _ledger(fault: type[ReferenceLedger], pool_limit: int, tenants: Mapping[str, Terms] | None = None) -> Ledger:
-    return fault(pool_limit, tenants or {TENANT: Terms()}, None)
+    return fault(pool_limit, tenants or {TENANT: Terms()})
 
 
 @pytest.mark.parametrize(
@@ -283,6 +300,17 @@ def _ledger(fault: type[ReferenceLedger], pool_limit: int, tenants: Mapping[str,
         (FreesOnTime, e.test_b60_a_worker_that_renews_keeps_its_request),
         (RemembersRefusals, e.test_b64_a_refusal_binds_nothing),
         (UnboundKeys, e.test_b63_a_key_is_bound_to_its_parameters),
+        (UnboundKeys, f.test_b71_a_duplicate_charges_nothing),
+        (FreesOnDisconnect, f.test_b66_every_way_out_passes_the_one_release),
+        (FreesOnTime, f.test_b67_each_holder_has_a_lease_of_its_own),
+        (FreesOnTime, f.test_b74_a_clock_step_neither_takes_nor_gives),
+        (FreesOnTime, f.test_b77_a_worker_that_comes_back_still_runs_what_it_ran),
+        (TrustsAnyReceipt, f.test_b70_a_settlement_happens_once_or_not_yet),
+        (TrustsAnyReceipt, f.test_b72_a_release_by_who_holds_nothing_frees_nothing),
+        (TrustsAnyReceipt, g.test_b80_the_failure_of_who_never_owned_it_fails_nothing),
+        (TrustsAnyReceipt, g.test_b81_a_late_holder_releases_nothing_of_its_successor),
+        (TrustsAnyReceipt, g.test_b83_a_release_that_had_arrived_takes_nothing_from_the_next_holder),
+        (CancelsAnyLife, g.test_b82_who_was_replaced_while_a_call_hung_acts_in_vain),
     ],
 )
 def test_a_planted_fault_of_a_ledger_is_caught(
@@ -310,7 +338,7 @@ def test_a_planted_fault_of_a_worker_is_caught(
     vector: Callable[[Callable[[int], ReferenceWorker]], None],
 ) -> None:
     def build(pages: int) -> ReferenceWorker:
-        return ReferenceWorker(pool(pages, PAGE_LENGTH, weak=False), ledger(pages, {TENANT: Terms()}, None))
+        return ReferenceWorker(pool(pages, PAGE_LENGTH, weak=False), ledger(pages, {TENANT: Terms()}))
 
     with pytest.raises(CAUGHT):
         vector(build)

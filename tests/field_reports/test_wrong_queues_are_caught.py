@@ -135,7 +135,7 @@ def test_a_wrong_ledger_is_caught(
     opened: list[ReferenceLedger] = []
 
     def ledger_of(pool: int, tenants: Mapping[str, Terms] = DEFAULT_TENANTS) -> Ledger:
-        opened.append(kind(pool, tenants, None))
+        opened.append(kind(pool, tenants))
         return opened[-1]
 
     with pytest.raises(AssertionError):
