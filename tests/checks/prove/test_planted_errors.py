@@ -21,6 +21,7 @@ from kvescrow.checks.prove import (
 )
 from kvescrow.spec.language.expressions import FALSE, TRUE, implies
 from kvescrow.spec.language.table import Assumption, Invariant, Reply, Row, StepRule, Table, TableError
+from kvescrow.spec.tables.chunk_choice import CHUNK_CHOICE, search
 from kvescrow.spec.tables.execution import EXECUTION, TICKET
 from kvescrow.spec.tables.page import PAGE
 from kvescrow.spec.tables.page.view import claim, holder, page, scope
@@ -307,6 +308,36 @@ PLANTED = [
         )
         for name in (*SCOPE_FIELDS, "chain", "tokens")
     ),
+    Planted(
+        "a chunk that ignores the token gap",
+        lambda: without(CHUNK_CHOICE, "weigh.too_long"),
+        "weigh.chosen",
+        "the_chosen_chunk_fits",
+    ),
+    Planted(
+        "a search that goes down from a chunk that fits",
+        lambda: changed(CHUNK_CHOICE, "weigh.too_long", when=search.waiting),
+        "weigh.too_long",
+        "the_choice_goes_down_where_it_must",
+    ),
+    Planted(
+        "overlapping prompts before waiting decodes",
+        lambda: without(CHUNK_CHOICE, "ask.decodes_first"),
+        "ask.asked",
+        "an_open_question_may_be_answered",
+    ),
+    Planted(
+        "a chunk that is not counted",
+        lambda: changed(CHUNK_CHOICE, "weigh.chosen", do=(search.chosen.becomes(search.at),)),
+        "weigh.chosen",
+        "a_chunk_before_decodes_is_counted",
+    ),
+    Planted(
+        "a deadline that is not looked at",
+        lambda: without(CHUNK_CHOICE, "weigh.unreachable"),
+        "weigh.chosen",
+        "the_chosen_chunk_fits",
+    ),
 ]
 """Each is one edit that a reviewer could miss."""
 
@@ -335,7 +366,7 @@ def test_a_planted_error_is_refuted_by_its_obligation(planted: Planted, tmp_path
     assert not replay_scenario(scenario, REAL_TABLES).violated
 
 
-REAL_TABLES = (RESERVATION, PROMISE, PAGE, EXECUTION, TICKET, SCOPE_REUSE)
+REAL_TABLES = (RESERVATION, PROMISE, PAGE, EXECUTION, TICKET, SCOPE_REUSE, CHUNK_CHOICE)
 
 
 def test_a_guard_typo_that_kills_a_row_is_named() -> None:
