@@ -10,9 +10,5 @@ UNCOVERED: Mapping[str, str] = {
     "GRO-1": "replays reserve the worst case; estimates as a policy, and their report, are not built",
     "GRO-5": "needs estimates as a policy",
     "DIA-1": "diagnosis of two runs is not built",
-    "REL-1": "grading of runs request by request is not built",
-    "FRM-3": "the search of small instances has no committed test",
-    "TGT-1": "no committed test plugs a third party's target in",
-    "TGT-2": "no adapter of a real engine has a committed test",
 }
 """Requirement -> why nothing answers to it."""

@@ -1,4 +1,4 @@
-"""Every engine finds the same states and transitions; the counts of the named instances are pinned."""
+"""Every engine finds the same states and transitions; the counts of the named instances are pinned (FRM-3)."""
 
 from __future__ import annotations
 

@@ -135,6 +135,7 @@ def test_a_wrong_profile_is_told_with_its_remedy() -> None:
 
 
 def test_a_third_party_is_fuzzed_by_module_and_factory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A target of another package is named and fuzzed without a line of this one changed (TGT-1)."""
     (tmp_path / "somebodys_ledger.py").write_text(
         "from kvescrow.checks.targets.ledgers import memory_subject as subject\n", "utf-8"
     )

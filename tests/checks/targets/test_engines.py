@@ -1,4 +1,7 @@
-"""Adapters of released engines break what is listed and nothing else. Without its engine a test is skipped by name."""
+"""Adapters of released engines break what is listed and nothing else (TGT-2).
+
+Without its engine a test is skipped by name.
+"""
 
 from __future__ import annotations
 
