@@ -26,7 +26,7 @@ class Took:
     seconds: float
     """Of one processor."""
     memory: int
-    """Most bytes that the process had in memory, the interpreter and the trace included."""
+    """Most bytes that the process had in memory beyond what it had before the trace was read; at least a page."""
 
 
 @frozen
@@ -64,12 +64,17 @@ def repeated(requests: int) -> Trace:
 
 def run(requests: int) -> Took:
     """Replay so many requests with every invariant of the replay on. Memory is that of the calling process."""
+    before = _peak()
     trace = repeated(requests)
     began = process_time()
     result = replay(trace)
     seconds = process_time() - began
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return Took(requests, result.completed, result.virtual_span, result.steps, seconds, peak)
+    grown = max(resource.getpagesize(), _peak() - before)
+    return Took(requests, result.completed, result.virtual_span, result.steps, seconds, grown)
+
+
+def _peak() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def profiled(requests: int, most: int = 15) -> tuple[Spent, ...]:
