@@ -18,8 +18,8 @@ from kvescrow.reference.receipts import Keyring
 from kvescrow.spec.vocabulary import Cancel, Decision, Key, Reserve, UserError
 from tests.reference.ledger.sharing import Place, PostgresPlace, ValkeyPlace
 
-ROUNDS = 400
-"""Races a store: some ten seconds on a busy machine."""
+ROUNDS = 1_000
+"""Races a store."""
 RACER = Path(__file__).with_name("racer.py")
 FAR = 10**17
 
