@@ -5,7 +5,7 @@ from functools import cache
 
 from attrs import fields, frozen
 
-from kvescrow.checks.targets.protocols import Capabilities, Publish, Release
+from kvescrow.checks.targets.protocols import Capabilities, Kind, Publish, Release
 from kvescrow.spec.vocabulary import PrefixScope
 
 
@@ -18,6 +18,10 @@ class Law:
     capability: str | None = None
     """The field of `Capabilities` that can exclude it; None where it holds for every manager."""
     applies: Callable[[Capabilities], bool] = lambda declared: True
+    of_schedulers: bool = False
+    """Whether a whole scheduler is judged by it."""
+    of_managers: bool = True
+    """Whether a cache manager is."""
 
     def __str__(self) -> str:
         return f"{self.name}: {self.statement}"
@@ -40,10 +44,14 @@ def texts_of(declared: Capabilities) -> tuple[str, ...]:
 
 
 LAWS: tuple[Law, ...] = (
-    Law("answers", "every call that a client may make is answered"),
-    Law("conservation", "every page is free, cached or held, never two of these, and they add up (PAG-2)"),
-    Law("holders", "a page has as many holders as requests whose tables contain it (PAG-3)"),
-    Law("room", "a granted request has its own page for every position granted"),
+    Law("answers", "every call that a client may make is answered", of_schedulers=True),
+    Law(
+        "conservation",
+        "every page is free, cached or held, never two of these, and they add up (PAG-2)",
+        of_schedulers=True,
+    ),
+    Law("holders", "a page has as many holders as requests whose tables contain it (PAG-3)", of_schedulers=True),
+    Law("room", "a granted request has its own page for every position granted", of_schedulers=True),
     Law("fits", "a reserve is denied only where too few pages are free"),
     Law("denied", "a denied reserve changes nothing (ADM-2)"),
     Law("unheld", "a reserve hands out only pages that no request holds"),
@@ -54,7 +62,13 @@ LAWS: tuple[Law, ...] = (
         "stable_tables",
         lambda declared: declared.stable_tables,
     ),
-    Law("private", "a step writes only pages that no other request's table contains"),
+    Law("private", "a step writes only pages that no other request's table contains", of_schedulers=True),
+    Law(
+        "backed",
+        "every position that a step takes as computed was computed before it, or is by it (PAG-6)",
+        of_schedulers=True,
+        of_managers=False,
+    ),
     Law("content", "what a request reads was computed for exactly its tokens (SCO-2)"),
     Law(
         "computed",
@@ -88,16 +102,21 @@ LAWS: tuple[Law, ...] = (
         "duplicate_ids",
         lambda declared: declared.duplicate_ids,
     ),
-    Law("released", "a release empties the request's table once nothing of it is in flight"),
+    Law("released", "a release empties the request's table once nothing of it is in flight", of_schedulers=True),
     Law("once", "a second release changes nothing"),
     Law("evicts", "an eviction takes only pages that no one holds"),
-    Law("drained", "once every request is over, free and cached pages are all pages"),
+    Law("drained", "once every request is over, free and cached pages are all pages", of_schedulers=True),
 )
 
 BY_NAME = {law.name: law for law in LAWS}
 
 
+def laws_for(kind: Kind) -> tuple[Law, ...]:
+    """Return the laws by which a cache manager or a scheduler is judged."""
+    return tuple(law for law in LAWS if (law.of_schedulers if kind is Kind.SCHEDULER else law.of_managers))
+
+
 @cache
-def applying(declared: Capabilities) -> frozenset[str]:
+def applying(declared: Capabilities, kind: Kind = Kind.MANAGER) -> frozenset[str]:
     """Return the names of the laws that the declared capabilities leave in force."""
-    return frozenset(law.name for law in LAWS if law.applies(declared))
+    return frozenset(law.name for law in laws_for(kind) if law.applies(declared))

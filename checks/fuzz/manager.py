@@ -7,7 +7,7 @@ about what an observer can see: where the pages are, what each request was told,
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from attrs import define, frozen
 
@@ -15,11 +15,9 @@ from kvescrow.checks.fuzz.differences import Difference, Disagreement, shown
 from kvescrow.checks.fuzz.laws import BY_NAME, applying
 from kvescrow.checks.fuzz.oracle import Fault, Misread, Oracle
 from kvescrow.checks.targets.protocols import (
-    CacheManager,
     Denied,
     Granted,
     ManagerPool,
-    ManagerSetup,
     Publish,
     Subject,
 )
@@ -27,8 +25,6 @@ from kvescrow.spec.vocabulary import PrefixScope
 
 Done = tuple[str, tuple[Any, ...]]
 """A method of `CacheManager` and its arguments."""
-REPLIES: Mapping[str, tuple[type, ...]] = {"submit": (Granted,), "reserve": (Granted, Denied)}
-"""What the methods that answer may answer."""
 
 
 @define(eq=False)
@@ -81,11 +77,14 @@ class ManagerJudge:
     any subsequence of a history is a history. Raises `Disagreement` when a law is broken; its path is the law's name.
     """
 
+    REPLIES: ClassVar[Mapping[str, tuple[type, ...]]] = {"submit": (Granted,), "reserve": (Granted, Denied)}
+    """What the methods that answer may answer."""
+
     def __init__(self, subject: Subject, exercised: set[str] | None = None) -> None:
         """Judge `subject`, and add to `exercised` the name of each law that has been put to the test."""
         self.subject = subject
         self.declared = subject.capabilities
-        self.laws = applying(self.declared)
+        self.laws = applying(self.declared, subject.kind)
         self.exercised: set[str] = set() if exercised is None else exercised
         self.steps: list[str] = []
         self.done: list[Done] = []
@@ -98,12 +97,12 @@ class ManagerJudge:
         self._launched = 0
         self._cancels = "cancel" in self.laws - {deviation.law for deviation in subject.deviations}
 
-    def open_with(self, setup: ManagerSetup) -> None:
+    def open_with(self, setup: Any) -> None:
         """Open the manager. Raises `UserError` where the target says that it cannot be opened here."""
-        self.setup = setup
-        self.page_length = setup.page_length
+        self.setup: Any = setup
+        self.page_length: int = setup.page_length
         self.oracle = Oracle(setup.page_length, self.declared.scope_fields)
-        self.target: CacheManager = self.subject.open(setup)
+        self.target: Any = self.subject.open(setup)
         self.steps.append(f"open {shown(setup)}")
         self.view = self._look(None)
         self._conserved(self.view.pool.total)
@@ -117,7 +116,7 @@ class ManagerJudge:
         method, arguments = step
         self.call(method, *arguments)
 
-    def replay(self, setup: ManagerSetup, steps: Sequence[Done]) -> None:
+    def replay(self, setup: Any, steps: Sequence[Done]) -> None:
         """Open, make every call, take note of the law that breaks, and close."""
         self.open_with(setup)
         try:
@@ -136,12 +135,13 @@ class ManagerJudge:
         self.steps.append(f"{method}({', '.join(shown(argument) for argument in arguments)})")
         before = self.view
         law = self._tried(method, arguments)
-        reply = self._asked(law, lambda: getattr(self.target, method)(*arguments))
-        if not isinstance(reply, REPLIES.get(method, (object,))):
+        passed = self._passed(method, arguments)
+        reply = self._asked(law, lambda: getattr(self.target, method)(*passed))
+        if not isinstance(reply, self.REPLIES.get(method, (object,))):
             raise self._broken(law, f"answered {shown(reply)}")
         if reply is not None:
             self.steps[-1] += f" -> {shown(reply)}"
-        self.view = self._look(arguments[0] if arguments else None)
+        self.view = self._look(next((one for one in arguments[:1] if isinstance(one, str)), None))
         getattr(self, f"_after_{method}")(before, reply, *arguments)
         self._general(before, arguments[0] if arguments else None)
         return True
@@ -195,6 +195,10 @@ class ManagerJudge:
         if method == "complete" and name in self.stopping:
             return "cancel"
         return "cancel" if method == "release" and self.live[str(name)].step else "answers"
+
+    def _passed(self, method: str, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the arguments of the target's own method."""
+        return arguments
 
     # --- what each call must come to ----------------------------------------------------------------------------------
 

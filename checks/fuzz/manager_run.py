@@ -9,9 +9,9 @@ from attrs import define, evolve, field
 from kvescrow.checks.fuzz.coverage import Counts
 from kvescrow.checks.fuzz.differences import Disagreement, shown
 from kvescrow.checks.fuzz.findings import Finding, differing, entry_of
-from kvescrow.checks.fuzz.laws import BY_NAME, LAWS, applying
+from kvescrow.checks.fuzz.laws import BY_NAME, applying, laws_for
 from kvescrow.checks.fuzz.manager import ManagerJudge
-from kvescrow.checks.fuzz.manager_moves import MOVES, SHAPES, TURNS, WHO, Moves, setup_of
+from kvescrow.checks.fuzz.plays import PLAYS, Play
 from kvescrow.checks.fuzz.profiles import DATABASE, Profile, settings_of
 from kvescrow.checks.fuzz.result import (
     BROKEN,
@@ -27,7 +27,7 @@ from kvescrow.checks.fuzz.result import (
     repeat_line,
 )
 from kvescrow.checks.fuzz.shrink import least_failure
-from kvescrow.checks.targets.protocols import ListedDeviation, ManagerSetup, Subject
+from kvescrow.checks.targets.protocols import ListedDeviation, Subject
 from kvescrow.spec.vocabulary import UserError
 
 
@@ -46,7 +46,7 @@ def fuzz_manager(
     started = time.monotonic()
     run = ManagerRun(name, subject, profile, seed, on_progress, database)
     try:
-        subject.open(ManagerSetup(pages=8, page_length=4)).close()
+        subject.open(run.play.setup_of(0)).close()
     except UserError as missing:
         return evolve(run.result("", time.monotonic() - started), verdict=NOT_RUN, holes=(), failure=str(missing))
     run.show_deviations()
@@ -74,6 +74,11 @@ class ManagerRun:
     last: ManagerJudge | None = None
     """The history that ended last: the one that failed, where one did."""
 
+    @property
+    def play(self) -> Play:
+        """Return how a subject of this kind is judged and moved."""
+        return PLAYS[self.subject.kind]
+
     # --- listed deviations --------------------------------------------------------------------------------------------
 
     def show_deviations(self) -> None:
@@ -87,9 +92,9 @@ class ManagerRun:
 
     def _shows(self, listed: ListedDeviation) -> str:
         """Return why the scenario no longer shows its law broken by its last step; nothing where it does."""
-        if listed.law not in applying(self.subject.capabilities):
+        if listed.law not in applying(self.subject.capabilities, self.subject.kind):
             return f"law {listed.law} does not apply to this target"
-        judge = ManagerJudge(self.subject)
+        judge = self.play.judge(self.subject)
         judge.open_with(listed.setup)
         try:
             for number, (method, *arguments) in enumerate(listed.steps, start=1):
@@ -151,7 +156,7 @@ class ManagerRun:
         from hypothesis.errors import Flaky
         from hypothesis.stateful import run_state_machine_as_test
 
-        machine = _machine_of(self._judge, self._on_end)
+        machine = _machine_of(self.play, self._judge, self._on_end)
         seeded(seed)(machine)
         try:
             run_state_machine_as_test(machine, settings=settings_of(self.profile, self.name, self.database))
@@ -162,7 +167,7 @@ class ManagerRun:
         return ""
 
     def _judge(self) -> ManagerJudge:
-        return ManagerJudge(self.subject, self.exercised)
+        return self.play.judge(self.subject, self.exercised)
 
     def _on_end(self, judge: ManagerJudge) -> None:
         self.examples += 1
@@ -200,7 +205,11 @@ class ManagerRun:
     def _applying(self) -> list[str]:
         """Return the laws that random histories must keep: in force, and not listed as broken."""
         listed = {deviation.law for deviation in self.subject.deviations}
-        return [law.name for law in LAWS if law.name in applying(self.subject.capabilities) - listed]
+        return [
+            law.name
+            for law in laws_for(self.subject.kind)
+            if law.name in applying(self.subject.capabilities, self.subject.kind) - listed
+        ]
 
     def _holes(self) -> list[str]:
         return [name for name in self._applying() if name not in self.exercised]
@@ -215,7 +224,7 @@ class ManagerRun:
             failure = "Listed as a deviation, but no longer shown: " + "; ".join(self.unshown)
         holes, counts = self._holes(), self._counts()
         broken = {finding.law for finding in self.findings}
-        in_force = applying(self.subject.capabilities)
+        in_force = applying(self.subject.capabilities, self.subject.kind)
         record = FuzzResult(
             target=self.name,
             profile=self.profile.name,
@@ -232,10 +241,10 @@ class ManagerRun:
             deviations=tuple(self.deviations),
             not_applicable=tuple(
                 NotApplicable(str(law), law.capability)
-                for law in LAWS
+                for law in laws_for(self.subject.kind)
                 if law.capability is not None and law.name not in in_force
             ),
-            laws={law.name: self._verdict_of(law.name, broken, in_force) for law in LAWS},
+            laws={law.name: self._verdict_of(law.name, broken, in_force) for law in laws_for(self.subject.kind)},
             findings=tuple(self.findings),
         )
         return evolve(record, failure=f"{failure}\nRepeat: {record.repeat}") if failure else record
@@ -248,7 +257,7 @@ class ManagerRun:
         return PASSED if law in self.exercised else NOT_RUN
 
 
-def _machine_of(opened: Callable[[], ManagerJudge], on_end: Callable[[ManagerJudge], None]) -> "type":
+def _machine_of(play: Play, opened: Callable[[], ManagerJudge], on_end: Callable[[ManagerJudge], None]) -> "type":
     """Return a Hypothesis state machine with one rule a move."""
     from hypothesis import strategies as st
     from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
@@ -259,21 +268,21 @@ def _machine_of(opened: Callable[[], ManagerJudge], on_end: Callable[[ManagerJud
         def __init__(self) -> None:
             super().__init__()
             self.judge = opened()
-            self.moves = Moves(self.judge)
+            self.moves = play.moves(self.judge)
 
-        @initialize(shape=st.integers(0, SHAPES - 1))
+        @initialize(shape=st.integers(0, play.shapes - 1))
         def open(self, shape: int) -> None:
-            self.judge.open_with(setup_of(shape))
+            self.judge.open_with(play.setup_of(shape))
 
         def teardown(self) -> None:
             on_end(self.judge)
             self.judge.close()
 
     def rule_of(move: str) -> object:
-        @rule(who=st.integers(0, WHO - 1), turn=st.integers(0, TURNS - 1))
+        @rule(who=st.integers(0, play.who - 1), turn=st.integers(0, play.turns - 1))
         def make(self: Machine, who: int, turn: int) -> None:
             self.moves.make(move, who, turn)
 
         return make
 
-    return type("Machine", (Machine,), {move: rule_of(move) for move in MOVES})
+    return type("Machine", (Machine,), {move: rule_of(move) for move in play.names})

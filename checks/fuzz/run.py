@@ -15,6 +15,7 @@ from kvescrow.checks.fuzz.goals import Goal
 from kvescrow.checks.fuzz.ledger import LedgerDriver
 from kvescrow.checks.fuzz.manager_run import fuzz_manager
 from kvescrow.checks.fuzz.pages import PageDriver
+from kvescrow.checks.fuzz.plays import PLAYS
 from kvescrow.checks.fuzz.profiles import DATABASE, Profile, profile_called, settings_of
 from kvescrow.checks.fuzz.release import ReleaseDriver
 from kvescrow.checks.fuzz.result import (
@@ -88,7 +89,7 @@ def fuzz(
     """Fuzz `subject`, which is called `name` in the record; `database` is where a profile with one keeps failures."""
     if seed is None:
         seed = secrets.randbelow(2**31) if profile.keeps_database else DEFAULT_SEED
-    if subject.kind is Kind.MANAGER:
+    if subject.kind in PLAYS:
         return fuzz_manager(name, subject, profile, seed, on_progress or (lambda progress: None), database)
     run = Run(name, subject, profile, on_progress or (lambda progress: None), database)
     started = time.monotonic()

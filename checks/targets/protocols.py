@@ -409,6 +409,57 @@ class ManagerSetup:
     page_length: int
 
 
+# --- whole schedulers -------------------------------------------------------------------------------------------------
+
+
+@frozen
+class SchedulerSetup:
+    """How a scheduler is opened for one run."""
+
+    pages: int
+    page_length: int
+    step_tokens: int
+    """Most tokens that one step computes."""
+    long_prefill: int
+    """Most tokens that one step computes of one prompt, where others run too."""
+    priority: bool
+    """Whether requests have priorities, of which the least number comes first. Else the first come is first served."""
+
+
+@frozen
+class Scheduled:
+    """The share of one request in a step: it computes `start` to `end`, and takes the positions before as computed."""
+
+    request: str
+    start: int
+    end: int
+
+
+class ServingScheduler(Protocol):
+    """A serving engine's scheduler with the cache manager under it; the harness stands for the executor."""
+
+    def submit(self, request: str, prompt: Sequence[int], scope: PrefixScope, priority: int) -> None:
+        """Queue a request."""
+
+    def step(self, sampled: Mapping[str, int]) -> tuple[Scheduled, ...]:
+        """The step in flight, if any, has ended well and sampled a token for each of these requests; plan the next one.
+
+        What is returned is launched at once. It is empty where nothing can run.
+        """
+
+    def cancel(self, request: str) -> None:
+        """The request is over; a step of it may be in flight."""
+
+    def pages_of(self, request: str) -> tuple[int, ...]:
+        """Return the request's pages by position; empty where it has none."""
+
+    def pool(self) -> ManagerPool:
+        """Return where every page is."""
+
+    def close(self) -> None:
+        """Give up everything that is held open."""
+
+
 # --- what is said about a target --------------------------------------------------------------------------------------
 
 
@@ -423,9 +474,10 @@ class ListedDeviation:
     law: str
     note: str
     steps: tuple[tuple[object, ...], ...] = field(repr=False)
-    """Method names of `CacheManager` with their arguments."""
-    setup: ManagerSetup = ManagerSetup(pages=8, page_length=4)
-    """How the manager is opened for them."""
+    """Method names of `CacheManager` or of `ServingScheduler` with their arguments; `step` has the token that each
+    request samples."""
+    setup: ManagerSetup | SchedulerSetup = ManagerSetup(pages=8, page_length=4)
+    """How the target is opened for them."""
 
 
 class Kind(Enum):
@@ -441,6 +493,8 @@ class Kind(Enum):
     """`ReleaseTarget`, compared with the release table."""
     MANAGER = "manager"
     """`CacheManager`, judged from outside."""
+    SCHEDULER = "scheduler"
+    """`ServingScheduler`, judged from outside."""
 
 
 @frozen

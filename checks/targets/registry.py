@@ -19,6 +19,8 @@ TARGETS: Mapping[str, str] = {
     "transformers": "kvescrow.checks.targets.transformers_manager:transformers_subject",
     "sglang": "kvescrow.checks.targets.sglang_manager:sglang_subject",
     "vllm": "kvescrow.checks.targets.vllm_manager:vllm_subject",
+    "vllm-scheduler": "kvescrow.checks.targets.vllm_scheduler:vllm_scheduler_subject",
+    "vllm-scheduler-at-return": "kvescrow.checks.targets.vllm_scheduler:vllm_scheduler_at_return_subject",
     "vllm-at-return": "kvescrow.checks.targets.vllm_manager:vllm_at_return_subject",
 }
 """Name -> `module:factory`, where the factory takes nothing and returns a `Subject`."""
