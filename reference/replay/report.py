@@ -212,7 +212,7 @@ def _distribution(samples: list[int]) -> list[int]:
 
 
 def _under_reserving(front: Front) -> list[str]:
-    return front.policy.under_reserving() if isinstance(front.policy, EstimateWithGrowth) else []
+    return sorted(front.policy.under_reserving) if isinstance(front.policy, EstimateWithGrowth) else []
 
 
 def _remarks(config: ReplayConfig) -> list[str]:

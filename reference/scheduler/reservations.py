@@ -22,7 +22,9 @@ HISTORY = 256
 LEARNED = 8
 """Past requests from which on an estimate is trusted; before, the worst case is reserved."""
 JUDGED = 16
-"""Past estimates from which on a tenant is judged to reserve too little."""
+"""Last estimates of a tenant by which it is judged to reserve too little."""
+MARGIN = 35
+"""Percentage points by which it may outgrow them more often than a percentile says: chance alone seldom does."""
 
 
 class Claim(Protocol):
@@ -127,7 +129,7 @@ class _Past:
 
     recent: deque[int] = field(factory=lambda: deque(maxlen=HISTORY))
     ordered: list[int] = field(factory=list)
-    outgrown: deque[bool] = field(factory=lambda: deque(maxlen=HISTORY))
+    outgrown: deque[bool] = field(factory=lambda: deque(maxlen=JUDGED))
 
     def add(self, output: int, outgrown: bool) -> None:
         if len(self.recent) == HISTORY:
@@ -149,8 +151,8 @@ class EstimateWithGrowth:
     Growth should seldom wait, so one more joins only if the reservations to come, by the `forecast`-th percentile of
     those past outputs that came to more than each has, stay within the pool too.
 
-    A tenant that outgrows its estimates more than twice as often as a percentile of past lengths explains, reserves
-    from then on the most that it used (GRO-5).
+    A tenant that has outgrown its last estimates much more often than a percentile of past lengths explains, reserves
+    the most that it used, until its estimates are right again (GRO-5).
     """
 
     pages: Pages
@@ -158,6 +160,8 @@ class EstimateWithGrowth:
     forecast: int = 60
     name: ClassVar[str] = "estimate"
     preempts: ClassVar[bool] = False
+    under_reserving: set[str] = field(factory=set)
+    """Tenants that were found to reserve too little, at any time."""
     _past: dict[str, _Past] = field(factory=dict)
 
     def reserve(self, claim: Claim) -> int:
@@ -189,6 +193,8 @@ class EstimateWithGrowth:
         """Remember its output, and whether it had outgrown what it reserved."""
         past = self._past.setdefault(holding.tenant, _Past())
         past.add(holding.generated, holding.bound > reserved)
+        if self._under_reserves(past):
+            self.under_reserving.add(holding.tenant)
 
     def _expected(self, claim: Claim) -> int:
         """Return the output that is still to come, as a percentile of those past ones that came to more than it has."""
@@ -201,13 +207,8 @@ class EstimateWithGrowth:
         rank = longer - (-self.forecast * (len(past.ordered) - longer) // 100) - 1
         return min(claim.left, past.ordered[rank] - claim.generated)
 
-    def under_reserving(self) -> list[str]:
-        """Return the tenants that keep reserving too little, by name."""
-        return sorted(tenant for tenant, past in self._past.items() if self._under_reserves(past))
-
     def _under_reserves(self, past: _Past) -> bool:
-        judged = len(past.outgrown)
-        return judged >= JUDGED and sum(past.outgrown) * 100 > 2 * (100 - self.percent) * judged
+        return sum(past.outgrown) * 100 > (100 - self.percent + MARGIN) * JUDGED
 
     def _all_can_end(self, others: Iterable[Holding], free: int, one: Claim, bound: int) -> bool:
         """Return whether, with `bound` given to `one` out of `free`, all can end one after the other."""
