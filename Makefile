@@ -30,6 +30,9 @@ verify: $(INSTALLED) ## check specification, reference and harness on small size
 test: $(INSTALLED) ## run the tests against the installed wheel
 	$(BIN)/python -m pytest -n 2 $(PYTEST)
 
+targets: $(INSTALLED) ## put vLLM and SGLang beside the project (375 MB to download once) and fuzz every engine
+	$(BIN)/kvescrow targets --install
+
 lint: $(INSTALLED) ## style, types, import rules, and generated documents that are current
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .

@@ -14,6 +14,7 @@ _VERBS = {
     "explore": ("kvescrow.checks.cli.explore", "Visit every reachable state of small instances."),
     "agree": ("kvescrow.checks.cli.agree", "Ask TLC, SPIN and rumur about the same instances."),
     "fuzz": ("kvescrow.checks.cli.fuzz", "Drive an implementation beside the tables, step by step."),
+    "targets": ("kvescrow.checks.cli.targets", "Fuzz other people's engines, installed on demand."),
     "new-target": ("kvescrow.checks.cli.new_target", "Write an adapter to start your own target from."),
     "torture": ("kvescrow.checks.cli.torture", "Let stores suffer crashes, lost replies and full disks."),
     "replay": ("kvescrow.checks.cli.replay", "Run a workload trace on virtual time."),
