@@ -35,6 +35,8 @@ class Recipe:
     row_bucket: int | None = None
     query_tile: int | None = None
     item_bucket: int | None = None
+    fused: bool = False
+    """Whether attention is the library's fused kernel over whole contexts: fast, and its bits depend on the batch."""
 
     def padded_rows(self, rows: int) -> int:
         """Rows after padding."""
@@ -44,6 +46,7 @@ class Recipe:
 
 
 ANY_SIZE = Recipe("any size from 4 rows", least_rows=4)
+FAST = Recipe("fast", least_rows=1, fused=True)
 FIXED_SIZE = Recipe("fixed buckets of 64 rows", least_rows=16, row_bucket=64, query_tile=8, item_bucket=128)
 
 

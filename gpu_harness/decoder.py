@@ -9,6 +9,7 @@ middle of a step is seen too (CON-1, CON-2).
 from functools import partial
 
 import torch
+import torch.nn.functional as F
 from attrs import frozen
 
 from kvescrow.gpu_harness.arithmetic import (
@@ -24,7 +25,7 @@ from kvescrow.gpu_harness.arithmetic import (
 )
 from kvescrow.gpu_harness.descriptor import DescriptorRing, pack, unpack
 from kvescrow.gpu_harness.evidence import NOTHING, Evidence, EvidenceKind, Finding, from_findings
-from kvescrow.gpu_harness.inspection import Inspection, Inspector, evidence_of
+from kvescrow.gpu_harness.inspection import Inspection, Inspector, Unwatched, evidence_of
 from kvescrow.gpu_harness.model import ModelWeights
 from kvescrow.gpu_harness.pages import PAGE_LENGTH, PagedMemory
 from kvescrow.gpu_harness.plan import BadBatch, StepBatch, StepPlan, Tile, check_batch, plan_step
@@ -45,7 +46,7 @@ class StepResult:
 
 class PagedDecoder:
     """A model bound to a pool. `positions` bounds the context, `slots` the requests that are known at a
-    time.
+    time. `watched`: whether steps take evidence; they do, but for a measurement of what that costs.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class PagedDecoder:
         slots: int,
         positions: int,
         ring: DescriptorRing | None = None,
+        watched: bool = True,
     ) -> None:
         if (weights.shape, weights.dtype) != (memory.shape, memory.dtype):
             raise BadBatch("weights and pool have different shapes or dtypes")
@@ -65,7 +67,7 @@ class PagedDecoder:
         self.slots, self.positions = slots, positions
         self._turns = rope_table(weights.shape, positions, device)
         self._sampled = torch.zeros(slots, dtype=torch.int64, device=device)
-        self._inspector = Inspector(memory)
+        self._inspector = Inspector(memory) if watched else Unwatched(memory)
         self._ring = ring or DescriptorRing(memory.device)
         if memory.device.is_cuda:
             torch.cuda.synchronize(device)  # the streams are not ordered after the default stream
@@ -133,13 +135,14 @@ class PagedDecoder:
         x = weights.embedding.index_select(0, tokens)
         turns = self._turns.index_select(0, plan.positions)
         views = [self._view(tile) for tile in plan.tiles]
+        attend = self._attend_fused if self.recipe.fused else self._attend
         for layer, pages in zip(weights.layers, self.memory.kv, strict=True):
             q, k, v = in_buckets(partial(project_qkv, shape, layer), bucket, x, turns, plan.scopes)
             pages[plan.write_pages, 0, plan.write_slots] = k
             pages[plan.write_pages, 1, plan.write_slots] = v
             attended = torch.zeros(plan.rows, shape.query_width, dtype=x.dtype, device=x.device)
             for view in views:
-                attended[view.tile.rows] = self._attend(q, pages, view)
+                attended[view.tile.rows] = attend(q, pages, view)
             (x,) = in_buckets(partial(finish_layer, shape, layer), bucket, x, attended)
         return x
 
@@ -149,7 +152,11 @@ class PagedDecoder:
         rows = max(tile.size * group, self.recipe.least_rows)
         positions = tile.positions.repeat_interleave(group, dim=1)
         positions = torch.nn.functional.pad(positions, (0, rows - positions.shape[1]))
-        places = torch.arange(tile.blocks * ATTENTION_BLOCK, device=device).view(1, -1, 1, ATTENTION_BLOCK)
+        places = torch.arange(tile.blocks * ATTENTION_BLOCK, device=device)
+        if self.recipe.fused:
+            seen = positions[:, None, :, None] >= places
+            return _View(tile, rows, (tile.count, 1, 1), seen, (places >= tile.ends[:, None])[:, None, :, None])
+        places = places.view(1, -1, 1, ATTENTION_BLOCK)
         hidden = positions[:, None, :, None] < places
         items = (tile.count, tile.blocks, self.weights.shape.kv_heads)
         return _View(
@@ -175,11 +182,28 @@ class PagedDecoder:
             view.hidden,
         )
         joined = combine_blocks(*(part.view(*items, rows, -1) for part in (top, total, output)))
+        return self._tile_rows(joined, tile).to(q.dtype)
+
+    def _attend_fused(self, q: torch.Tensor, pages: torch.Tensor, view: "_View") -> torch.Tensor:
+        """The same by the library's attention over whole contexts, in the model's own dtype."""
+        shape, tile = self.weights.shape, view.tile
+        gathered = pages.index_select(0, tile.table.flatten())
+        split = gathered.view(tile.count, -1, 2, PAGE_LENGTH, shape.kv_heads, shape.head_size)
+        size = (tile.count, shape.kv_heads, -1, shape.head_size)
+        keys, values = (part.reshape(size) for part in split.permute(2, 0, 4, 1, 3, 5).unbind(0))
+        # Scores of what lies beyond are masked, but a NaN there would pass through the mask, which is added.
+        keys, values = (part.masked_fill(view.beyond, 0.0) for part in (keys, values))
+        queries = self._tile_queries(q, tile, view.rows).to(q.dtype)
+        output = F.scaled_dot_product_attention(queries, keys, values, attn_mask=view.hidden, scale=1.0)
+        return self._tile_rows(output, tile).to(q.dtype)
+
+    def _tile_rows(self, joined: torch.Tensor, tile: Tile) -> torch.Tensor:
+        """The outputs [tiles, kv_heads, rows, head_size] of the real queries, [used rows, query width]."""
+        shape = self.weights.shape
         real = joined[:, :, : tile.size * shape.group].reshape(
             tile.count, shape.kv_heads, tile.size, shape.group, shape.head_size
         )
-        flat = real.transpose(1, 2).reshape(tile.count * tile.size, shape.query_width)
-        return flat.index_select(0, tile.places).to(q.dtype)
+        return real.transpose(1, 2).reshape(tile.count * tile.size, shape.query_width).index_select(0, tile.places)
 
     def _tile_queries(self, q: torch.Tensor, tile: Tile, rows: int) -> torch.Tensor:
         """Scaled fp32 queries [tiles, kv_heads, rows, head_size]; rows are (token, head of the group), then
@@ -199,7 +223,8 @@ class _View:
     """A tile with `rows` query rows an item, `items` = (tiles, blocks, KV heads), and its masks.
 
     `hidden` [items, rows, ATTENTION_BLOCK]: tokens after the query; padding rows are at position 0 and see one.
-    `beyond` [tiles, blocks that are not full, 1, ATTENTION_BLOCK, 1]: places after the context.
+    `beyond` [tiles, blocks that are not full, 1, ATTENTION_BLOCK, 1]: places after the context. Fused attention has no
+    blocks: `hidden` [tiles, 1, rows, tokens] are then the tokens that the query sees, `beyond` [tiles, 1, tokens, 1].
     """
 
     tile: Tile

@@ -18,7 +18,7 @@ from kvescrow.gpu_harness.conform import (
     conform,
 )
 from kvescrow.gpu_harness.conform.platform import open_platform
-from kvescrow.gpu_harness.conform.settings import SEEDED
+from kvescrow.gpu_harness.conform.settings import EXACT, SEEDED
 from kvescrow.gpu_harness.sabotage import (
     ALL,
     CAUGHT,
@@ -67,6 +67,8 @@ class Asked:
     journal: Path | None = None
     weights: str = SEEDED
     """SEEDED weights of the shape, or a real model by name."""
+    mode: str = EXACT
+    """EXACT or fast."""
     calm: bool = False
     """No growth, no change of weights, no killed worker."""
     minutes: float | None = None
@@ -83,7 +85,13 @@ class Asked:
             raise UserError(f"device: {self.device!r} is not known; choose from {AUTO}, cpu, cuda, cuda:N")
         requests = DEFAULT_REQUESTS if self.requests is None else self.requests
         plain = Settings(
-            device=device, shape=self.shape, weights=self.weights, dtype=self.dtype, requests=requests, seed=self.seed
+            device=device,
+            shape=self.shape,
+            weights=self.weights,
+            mode=self.mode,
+            dtype=self.dtype,
+            requests=requests,
+            seed=self.seed,
         )
         if self.calm or self.sabotage is not None:
             return plain
@@ -128,6 +136,8 @@ def _check(asked: Asked) -> None:
         raise UserError(f"seeds: {asked.seeds} is too few; give 1 or more")
     if asked.journal is not None:
         raise UserError("journal: a sabotaged run writes none; leave one of the two out")
+    if asked.mode != EXACT:
+        raise UserError("mode: sabotages are shown by exact arithmetic; leave one of the two out")
     if asked.requests is not None or asked.trace is not None:
         raise UserError("requests, trace: sabotages have a workload of their own; leave these out")
 

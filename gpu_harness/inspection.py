@@ -87,6 +87,18 @@ class Inspector:
         return torch.stack([(~poisoned & ~filled).any(1), (poisoned & filled).any(1)], dim=1)
 
 
+class Unwatched(Inspector):
+    """Looks at nothing: what the checks cost is measured against this."""
+
+    def before(self, listing: Listing, ticket: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """No violations."""
+        return torch.zeros(0, len(LISTING_KINDS), dtype=torch.bool), torch.zeros(0, 4, dtype=torch.int64)
+
+    def after(self, listing: Listing, before: tuple[torch.Tensor, torch.Tensor], logits: torch.Tensor) -> Inspection:
+        """An empty inspection."""
+        return Inspection(*before, torch.zeros(0, dtype=torch.bool))
+
+
 def canary_word(memory: PagedMemory, ticket: int) -> tuple[int, int, int, int]:
     """Layer, K or V (0 or 1), KV head and element that the step `ticket` looks at in every token slot."""
     shape = memory.shape

@@ -35,6 +35,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--shape", default=defaults.shape, help=", ".join(SHAPES))
     parser.add_argument("--trace", help="a packaged trace, or a file")
     parser.add_argument("--weights", default=defaults.weights, help="seeded, or smollm2")
+    parser.add_argument("--mode", default=defaults.mode, help="exact or fast")
     parser.add_argument("--calm", action="store_true", help="no growth, no change of weights, no killed worker")
     parser.add_argument("--minutes", type=float, help="run after run for so long")
     parser.add_argument("--out", type=Path, help="folder for the result; made where it is missing")

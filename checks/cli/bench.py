@@ -1,6 +1,7 @@
 """`kvescrow bench`: measurements against a peer or a floor, in one run."""
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -97,3 +98,43 @@ def replay(sizes: tuple[int, ...], json_file: str | None) -> int:
 
     found = measure(sizes or SIZES, show)
     return conclude(found.to_json(), found.text(), json_file)
+
+
+@command.command(epilog="Example: kvescrow bench decode --weights smollm2 --plot decode.svg --json decode.json")
+@click.option("--device", default="cpu", show_default=True, help="cpu, cuda or cuda:N.")
+@click.option("--weights", default="seeded", show_default=True, help="seeded, or smollm2.")
+@click.option("--shape", default="small", show_default=True, help="Shape of seeded weights: tiny, small or llama-1b.")
+@click.option("--dtype", default="float32", show_default=True, help="float32 or bfloat16.")
+@click.option("--batch", "batches", type=int, multiple=True, help="Only this batch size; may be given several times.")
+@click.option(
+    "--context", type=click.IntRange(1), default=128, show_default=True, help="Prompt tokens of each request."
+)
+@click.option("--steps", type=click.IntRange(1), default=8, show_default=True, help="Decode steps in each round.")
+@click.option(
+    "--prefill", type=click.IntRange(1), default=512, show_default=True, help="Tokens of the prefilled prompt."
+)
+@click.option("--rounds", type=click.IntRange(3), default=5, show_default=True, help="Rounds behind each median.")
+@click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), help="Draw the rates into this file.")
+@json_option
+def decode(plot: Path | None, json_file: str | None, **asked: Any) -> int:
+    """Decode and prefill, fast and exact, beside `generate` of transformers and the speed of memory, on one thread.
+
+    Every engine has the same weights. Exact is compared with fast, and steps that take evidence with ones that do not.
+    """
+    from kvescrow.checks.bench.decode import report
+    from kvescrow.gpu_harness.throughput import Asked, absent, measured
+
+    if reason := absent(asked["device"]):
+        return conclude({"verdict": "not_run", "reason": reason}, f"bench decode: not_run: {reason}", json_file)
+    batches = asked.pop("batches") or (1, 8, 32)
+    options = Asked(**asked, batches=batches)
+    found = measured(options, lambda what: click.echo(what, err=True))
+    table = report(
+        found.rates, batches, context=options.context, prefill=options.prefill, floor=found.floor, about=found.about
+    )
+    if plot is not None:
+        from kvescrow.checks.bench.decode_plot import write_plot
+
+        write_plot(plot, found.rates, found.about)
+    said = {"verdict": "passed", **table.to_json(), "decode": found.to_json()}
+    return conclude(said, table.table(), json_file)

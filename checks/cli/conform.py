@@ -32,6 +32,7 @@ from kvescrow.checks.cli.progress import progress
 @click.option(
     "--weights", default="seeded", show_default=True, help="seeded, or smollm2: a real model, prompts of text."
 )
+@click.option("--mode", default="exact", show_default=True, help="exact (compared bit for bit), or fast.")
 @click.option("--calm", is_flag=True, help="No growth, no change of weights, no killed worker.")
 @click.option("--minutes", type=click.FloatRange(0), help="Run after run for so long, each with another seed.")
 @json_option
@@ -46,6 +47,7 @@ def command(
     trace: str | None,
     journal: Path | None,
     weights: str,
+    mode: str,
     calm: bool,
     minutes: float | None,
     json_file: str | None,
@@ -61,7 +63,7 @@ def command(
     # torch takes seconds to load.
     from kvescrow.gpu_harness.front import Asked, run
 
-    asked = Asked(device, sabotage, requests, seed, seeds, dtype, shape, trace, journal, weights, calm, minutes)
+    asked = Asked(device, sabotage, requests, seed, seeds, dtype, shape, trace, journal, weights, mode, calm, minutes)
     with progress("conform") as advance:
         report = run(asked, lambda done, total: advance(done, total, ""))
     return conclude(report.json, report.summary, json_file)

@@ -4,7 +4,7 @@ from enum import Enum
 
 from attrs import asdict, frozen
 
-from kvescrow.gpu_harness.conform.settings import SEEDED, Settings
+from kvescrow.gpu_harness.conform.settings import FAST, SEEDED, Settings
 from kvescrow.gpu_harness.conform.tally import Tally
 from kvescrow.gpu_harness.evidence import Evidence, EvidenceKind
 
@@ -92,6 +92,7 @@ class ConformResult:
             "seed": self.settings.seed,
             "trace": self.trace,
             "attribution": self.attribution,
+            "mode": self.settings.mode,
             "exact": self.exact,
             "reason": self.reason,
             "recipe": self.recipe,
@@ -118,7 +119,8 @@ class ConformResult:
     def summary(self) -> str:
         """A few lines for people."""
         t = self.tally
-        comparison = "logits bit for bit" if self.exact else f"tokens only, since {self.reason}"
+        inexact = "nothing compared" if self.settings.mode == FAST else "tokens only"
+        comparison = "logits and pages bit for bit" if self.exact else f"{inexact}, since {self.reason}"
         lines = [
             f"{self.requests} requests of {self.trace}, {t.steps} steps, {self.tokens} tokens on {self.hardware} "
             f"({self._model}, {self.settings.dtype}, torch {self.torch}); {comparison}",

@@ -25,6 +25,9 @@ ESTIMATED_PART = 2
 
 DEFAULT_REQUESTS = 100
 DTYPES = ("float32", "bfloat16")
+EXACT = "exact"
+FAST = "fast"
+MODES = (EXACT, FAST)
 SEEDED = "seeded"
 WEIGHTS = (SEEDED, SMOLLM2)
 
@@ -52,6 +55,10 @@ class Settings:
     """Name of a model shape."""
     weights: str = field(default=SEEDED, validator=_one_of(*WEIGHTS))
     """SEEDED weights of the named shape, or a real model, which has a shape of its own."""
+    mode: str = field(default=EXACT, validator=_one_of(*MODES))
+    """EXACT: outputs and pages are compared bit for bit. FAST: the same code with the library's attention, compared
+    with nothing, while memory is watched as ever.
+    """
     dtype: str = field(default="float32", validator=_one_of(*DTYPES))
     requests: int = DEFAULT_REQUESTS
     """Requests of the trace, twins not counted."""

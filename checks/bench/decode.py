@@ -1,0 +1,38 @@
+"""Rows of `kvescrow bench decode`, from rates that were measured elsewhere: this knows no decoder."""
+
+from collections.abc import Mapping, Sequence
+
+from kvescrow.checks.bench.report import BenchReport, BenchRow, machine
+
+UNIT = "tokens/s of processor time"
+
+Rates = Mapping[tuple[str, str, int], float]
+"""Tokens a second by (what, engine, batch size)."""
+
+
+def report(
+    rates: Rates, batches: Sequence[int], *, context: int, prefill: int, floor: float, about: str
+) -> BenchReport:
+    """Fast beside transformers, exact beside fast, evidence on beside off, and one token at a time beside `floor`.
+
+    `floor` is the rate at which the weights alone could be read; `about` names model, type and device.
+    """
+    rows = []
+    for size in batches:
+        decode = {
+            engine: rates["decode", engine, size] for what, engine, batch in rates if (what, batch) == ("decode", size)
+        }
+        name = f"decode, batch {size}, context {context}"
+        rows += [
+            BenchRow(f"{name}, fast", decode["fast"], decode["transformers"], "transformers generate", UNIT),
+            BenchRow(f"{name}, exact", decode["exact"], decode["fast"], "fast", UNIT),
+            BenchRow(f"{name}, evidence on", decode["exact"], decode["exact without evidence"], "evidence off", UNIT),
+        ]
+    if 1 in batches:
+        rows.append(BenchRow("decode, batch 1, fast", rates["decode", "fast", 1], floor, "reading the weights", UNIT))
+    fast, exact, theirs = (rates["prefill", engine, 1] for engine in ("fast", "exact", "transformers"))
+    rows += [
+        BenchRow(f"prefill of {prefill}, fast", fast, theirs, "transformers", UNIT),
+        BenchRow(f"prefill of {prefill}, exact", exact, fast, "fast", UNIT),
+    ]
+    return BenchReport({**machine(), "decoder": about}, tuple(rows))
