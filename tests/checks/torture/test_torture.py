@@ -17,6 +17,7 @@ from kvescrow.checks.torture.clock import SteppedClock
 from kvescrow.checks.torture.log import Log, Work, read_logs
 from kvescrow.checks.torture.physical import overcommitment
 from kvescrow.spec.vocabulary import Cancel, Decision, Key, Reason, UserError
+from tests.checks.torture.planted_servers import PlantedServerStore
 
 SHORT = 4 / 60
 SHORTER = 2.5 / 60
@@ -52,6 +53,14 @@ def test_a_planted_error_is_caught_and_named(sabotage: str) -> None:
     assert planted.cause in result.causes, result.findings
     if sabotage not in SEEN_BY_ITS_EFFECTS_FIRST:
         assert result.causes[0] == planted.cause, result.findings
+
+
+@pytest.mark.parametrize("store", ["postgres", "valkey"])
+@pytest.mark.parametrize("sabotage", ["release-on-expiry", "late-stop-accepted", "sweeper-only-expiry"])
+def test_a_planted_error_is_caught_in_a_store_that_gateways_share(store: str, sabotage: str) -> None:
+    result = torture(PlantedServerStore(store, sabotage), minutes=SHORT, seed=1)
+    assert result.verdict == "failed"
+    assert SABOTAGES[sabotage].cause in result.causes, result.findings
 
 
 class Roomy(ServedStore):
