@@ -16,7 +16,11 @@ if TYPE_CHECKING:
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 _plot = click.option("--plot", type=_FILE, help="Draw the result into this .png or .svg file.")
-_cost = click.option("--cost", type=_FILE, help="TOML file whose [cost] table was measured.  [default: synthetic]")
+_cost = click.option(
+    "--cost",
+    type=_FILE,
+    help="Measured costs: JSON of `kvescrow calibrate`, or TOML with a [cost] table.  [default: synthetic]",
+)
 _app = click.option("--app", is_flag=True, help="Serve a page with one control a constraint, until interrupted.")
 _port = click.option("--port", type=click.IntRange(1, 65535), default=2718, show_default=True, help="With --app.")
 
@@ -56,7 +60,7 @@ def prefill_deadline(
 ) -> int:
     """Which chunk keeps the decodes inside their gap and ends the prompt in time; and where there is none."""
     if app:
-        return _serve("prefill_deadline", port)
+        return _serve("prefill_deadline", port, cost)
     from kvescrow.checks.experiments import prefill_deadline as experiment
     from kvescrow.checks.experiments.coefficients import read_coefficients
 
@@ -119,7 +123,7 @@ def goodput(
 ) -> int:
     """Why a larger chunk can raise prompt throughput and lower goodput: one replay for each chunk."""
     if app:
-        return _serve("goodput", port)
+        return _serve("goodput", port, cost)
     from kvescrow.checks.experiments import goodput as experiment
     from kvescrow.checks.experiments.coefficients import read_coefficients
 
@@ -144,11 +148,16 @@ def _told(found: "Experiment", plot: Path | None, json_file: str | None) -> int:
     return conclude(found.to_json(), "\n".join(lines), json_file)
 
 
-def _serve(name: str, port: int) -> int:
+def _serve(name: str, port: int, cost: Path | None = None) -> int:
     """Serve the page called `name` on this machine until it is interrupted; return its exit status."""
+    from kvescrow.checks.experiments.coefficients import read_coefficients
+
+    # A file that is none is better told here than on the page.
+    read_coefficients(cost)
     if util.find_spec("marimo") is None or util.find_spec("matplotlib") is None:
         raise UserError("pages need marimo and matplotlib: pip install 'kvescrow[pages,plots]'")
     page = str(resources.files("kvescrow.checks.experiments.apps") / f"{name}.py")
     click.echo(f"http://127.0.0.1:{port}", err=True)
     arguments = ["--headless", "--host", "127.0.0.1", "--port", str(port), "--no-token"]
+    arguments += ["--", "--cost", str(cost.absolute())] if cost is not None else []
     return subprocess.run([sys.executable, "-m", "marimo", "-q", "run", page, *arguments], check=False).returncode

@@ -77,7 +77,7 @@ def goodput(constraints: Constraints | None = None, coefficients: Coefficients |
         name="goodput",
         question="Does the chunk with the highest prompt throughput serve the most requests well?",
         inputs=(*_inputs(asked), *costs.inputs()),
-        assumptions=ASSUMPTIONS,
+        assumptions=(*ASSUMPTIONS, *_left_out(costs)),
         findings=_findings(asked, best, fastest),
         figures={
             "best_goodput": {"chunk": best.chunk, "per_second": best.goodput, "share": best.share},
@@ -115,6 +115,13 @@ def _replayed(asked: Constraints, costs: Coefficients, chunk: int) -> ReplayResu
 def _cost(costs: Coefficients) -> CostConfig:
     cost = costs.cost
     return CostConfig(cost.fixed, cost.per_prefill_token, cost.per_decode_sequence, cost.per_context_token)
+
+
+def _left_out(costs: Coefficients) -> tuple[str, ...]:
+    """Return what of a measured model a replay does not take."""
+    return (
+        ("Attended pairs cost nothing: a replay has no coefficient for them.",) if costs.cost.per_attended_pair else ()
+    )
 
 
 def _outcome(chunk: int, result: ReplayResult) -> Outcome:

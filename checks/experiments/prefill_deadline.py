@@ -9,7 +9,7 @@ from attrs import evolve, frozen
 from kvescrow.checks.experiments.coefficients import Coefficients
 from kvescrow.checks.experiments.result import Experiment, Input, Line, Origin, Plot, milliseconds
 from kvescrow.reference.scheduler.chunk_rule import ChunkReply, ChunkRule, GapBudget, Moment
-from kvescrow.reference.scheduler.cost import CostModel, of_decodes
+from kvescrow.reference.scheduler.cost import of_decodes
 from kvescrow.spec.vocabulary import Reason
 
 BATCHES = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -93,7 +93,7 @@ def candidates_of(asked: Constraints, costs: Coefficients) -> tuple[Candidate, .
 
 
 def _rule(asked: Constraints, costs: Coefficients) -> ChunkRule:
-    return ChunkRule(CostModel(costs.cost), GapBudget(asked.gap, asked.largest, asked.granule))
+    return ChunkRule(costs.model, GapBudget(asked.gap, asked.largest, asked.granule))
 
 
 def _moment(asked: Constraints) -> Moment:

@@ -29,8 +29,8 @@ attainment_percent = 99      # of the offered requests meet every objective of t
 confidence_percent = 95
 
 [cost]                       # nanoseconds; left out: synthetic
-measured = false
-fixed = 5_000_000
+measured = false             # whether these were measured
+fixed = 5_000_000            # or, instead of all: calibration = "FILE.json", as `kvescrow calibrate --json` wrote it
 
 [classes.interactive]
 prompt = 4_000               # most tokens
@@ -185,7 +185,7 @@ def _worker(found: Mapping[str, object], path: Path) -> WorkerSpecification:
         },
     )
     if "cost" in found:
-        return evolve(specification, coefficients=coefficients_of(_table(found, "cost")))
+        return evolve(specification, coefficients=coefficients_of(_table(found, "cost"), path.parent))
     return specification
 
 

@@ -7,12 +7,18 @@ app = marimo.App(app_title="kvescrow: goodput")
 
 @app.cell
 def imports():
+    from functools import partial
+    from pathlib import Path
+
     import marimo as mo
 
+    from kvescrow.checks.experiments.coefficients import read_coefficients
     from kvescrow.checks.experiments.goodput import Constraints, goodput
     from kvescrow.checks.experiments.plotting import figure_of
 
-    return Constraints, figure_of, goodput, mo
+    file = mo.cli_args().get("cost")
+    ask = partial(goodput, coefficients=read_coefficients(Path(file) if file else None))
+    return Constraints, ask, figure_of, mo
 
 
 @app.cell
@@ -31,11 +37,11 @@ def controls(Constraints, mo):
 
 
 @app.cell
-def result(Constraints, chats, document, every, figure_of, first, gap, goodput, late, mo):
+def result(Constraints, ask, chats, document, every, figure_of, first, gap, late, mo):
     asked = Constraints(
         gap.value * 1000, first.value * 1000, late.value * 1000, document.value, every.value * 1000, chats.value * 1000
     )
-    experiment = goodput(asked)
+    experiment = ask(asked)
     page = [experiment.question, experiment.as_markdown(), experiment.inputs_as_markdown()]
     mo.vstack([mo.md(page[0]), mo.as_html(figure_of(experiment)), *map(mo.md, page[1:])])
 

@@ -7,12 +7,18 @@ app = marimo.App(app_title="kvescrow: prefill deadline")
 
 @app.cell
 def imports():
+    from functools import partial
+    from pathlib import Path
+
     import marimo as mo
 
+    from kvescrow.checks.experiments.coefficients import read_coefficients
     from kvescrow.checks.experiments.plotting import figure_of
     from kvescrow.checks.experiments.prefill_deadline import Constraints, prefill_deadline
 
-    return Constraints, figure_of, mo, prefill_deadline
+    file = mo.cli_args().get("cost")
+    ask = partial(prefill_deadline, coefficients=read_coefficients(Path(file) if file else None))
+    return Constraints, ask, figure_of, mo
 
 
 @app.cell
@@ -29,11 +35,11 @@ def controls(Constraints, mo):
 
 
 @app.cell
-def result(Constraints, context, deadline, decodes, figure_of, gap, largest, mo, prefill_deadline, prompt):
+def result(Constraints, ask, context, deadline, decodes, figure_of, gap, largest, mo, prompt):
     asked = Constraints(
         gap.value * 1000, deadline.value * 1000, prompt.value, decodes.value, context.value, largest.value
     )
-    experiment = prefill_deadline(asked)
+    experiment = ask(asked)
     page = [experiment.question, experiment.as_markdown(), experiment.inputs_as_markdown()]
     mo.vstack([mo.md(page[0]), mo.as_html(figure_of(experiment)), *map(mo.md, page[1:])])
 

@@ -84,12 +84,22 @@ def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
 
 
 @contextmanager
-def served(experiment: str) -> Iterator[str]:
+def served(experiment: str, *options: str) -> Iterator[str]:
     """Serve the page of an experiment on this machine; yield its address."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "kvescrow.checks.cli", "experiment", experiment, "--app", "--port", str(port)]
+    command = [
+        sys.executable,
+        "-m",
+        "kvescrow.checks.cli",
+        "experiment",
+        experiment,
+        "--app",
+        "--port",
+        str(port),
+        *options,
+    ]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     address = f"http://127.0.0.1:{port}"
     try:
@@ -113,7 +123,7 @@ def _wait_for(address: str, process: subprocess.Popen[bytes]) -> None:
 
 
 @pytest.fixture
-def serve() -> Callable[[str], object]:
+def serve() -> Callable[..., object]:
     """The server of pages; not_run where marimo is not installed."""
     if find_spec("marimo") is None:
         pytest.skip("not_run: no marimo (make browser)")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-Serve = Callable[[str], AbstractContextManager[str]]
+Serve = Callable[..., AbstractContextManager[str]]
 
 
 def test_more_decodes_leave_no_chunk(open_page: Callable[..., Page], serve: Serve) -> None:
@@ -25,6 +26,17 @@ def test_more_decodes_leave_no_chunk(open_page: Callable[..., Page], serve: Serv
         page.keyboard.press("End")
         page.get_by_text("No chunk is feasible: the decodes alone take 28.0 ms").wait_for()
         assert page.get_by_text("The rule takes").count() == 0
+
+
+def test_measured_costs_are_called_so(open_page: Callable[..., Page], serve: Serve, tmp_path: Path) -> None:
+    cost = tmp_path / "cost.toml"
+    cost.write_text("[cost]\nfixed = 1_000_000\n", "utf-8")
+    with serve("prefill-deadline", "--cost", str(cost)) as address:
+        page = open_page(address)
+        # Four milliseconds less than with the synthetic costs are 400 tokens more: 1,612, in 64s 1,600.
+        page.get_by_text("The rule takes 1,600 tokens a step").wait_for()
+        assert page.get_by_text("measured", exact=True).count() == 6
+        assert page.get_by_text("synthetic", exact=True).count() == 0
 
 
 def test_a_pool_that_is_too_small_refuses(open_page: Callable[..., Page], serve: Serve) -> None:

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from kvescrow.checks.cli.front import main
-from kvescrow.checks.experiments.coefficients import Coefficients
+from kvescrow.checks.experiments.coefficients import Coefficients, read_coefficients
 from kvescrow.checks.experiments.prefill_deadline import Constraints, candidates_of, prefill_deadline
 from kvescrow.checks.experiments.result import Origin
-from kvescrow.reference.scheduler import StepCost
+from kvescrow.reference.scheduler.cost import CostModel, StepCost
+from kvescrow.spec.vocabulary import UserError
 
 
 def test_the_largest_chunk_inside_the_gap_is_chosen() -> None:
@@ -59,7 +60,7 @@ def test_without_decodes_there_is_no_gap_to_keep() -> None:
 
 
 def test_inputs_say_where_they_come_from() -> None:
-    measured = Coefficients(StepCost(fixed=1_000_000), Origin.MEASURED)
+    measured = Coefficients(CostModel(StepCost(fixed=1_000_000)), Origin.MEASURED)
     origins = {each.name: each.origin for each in prefill_deadline(None, measured).inputs}
     assert origins["token gap"] is Origin.CHOSEN
     assert origins["fixed cost of a step"] is Origin.MEASURED
@@ -81,3 +82,45 @@ def test_the_command_line_gives_json_and_a_plot(tmp_path: Path, capsys: pytest.C
     assert told["figures"]["chunk"] == 704
     assert {each["origin"] for each in told["inputs"]} == {"chosen", "measured"}
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+CALIBRATED = {
+    "verdict": "passed",
+    "coefficients": {
+        "fixed": 2_000_000,
+        "per_prefill_token": 20_000,
+        "per_decode_sequence": 100_000,
+        "per_context_token": 0,
+        "per_attended_pair": 0,
+    },
+    "range": {"prefill_tokens": 512, "decode_sequences": 64, "context_tokens": 10**6, "attended_pairs": 10**9},
+    "band_permille": 100,
+}
+
+
+def calibration(folder: Path, **changes: object) -> Path:
+    path = folder / "calibration.json"
+    path.write_text(json.dumps({**CALIBRATED, **changes}), "utf-8")
+    return path
+
+
+def test_a_calibration_brings_its_range_and_its_band(tmp_path: Path) -> None:
+    costs = read_coefficients(calibration(tmp_path))
+    # 2 + 3.2 ms for the decodes; at the upper edge of the band 20 ms are 18.18 predicted: 12.98 ms or 649 tokens are
+    # left, but nothing above 512 was measured.
+    assert prefill_deadline(Constraints(), costs).figures["chunk"] == 512
+    assert prefill_deadline(Constraints(decodes=65), costs).figures["reason"] == "OUT_OF_MODEL_RANGE"
+    # Without a range the band alone decides: 649 tokens, in 64s 640.
+    wide = read_coefficients(calibration(tmp_path, range=None))
+    assert prefill_deadline(Constraints(deadline=10**7), wide).figures["chunk"] == 640
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [({"verdict": "failed"}, "did not pass"), ({"coefficients": {"slow": 1}}, "no calibration"), ({"range": 1}, "no")],
+)
+def test_a_calibration_that_is_not_to_be_trusted_is_refused(
+    tmp_path: Path, changes: dict[str, object], says: str
+) -> None:
+    with pytest.raises(UserError, match=says):
+        read_coefficients(calibration(tmp_path, **changes))

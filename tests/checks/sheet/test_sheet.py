@@ -181,6 +181,20 @@ def test_measured_costs_are_called_so(changed: Callable[[str, str], Path]) -> No
     assert "**measured**" in sheet_page(worker)
 
 
+def test_a_calibration_beside_the_specification(changed: Callable[[str, str], Path]) -> None:
+    path = changed("[classes.interactive]", '[cost]\ncalibration = "measured.json"\n\n[classes.interactive]')
+    with pytest.raises(UserError, match=r"measured\.json: no calibration"):
+        read_worker(path)
+    cost = {"fixed": 1_000_000, "per_prefill_token": 1_000, "per_decode_sequence": 1, "per_context_token": 1}
+    found = {"verdict": "passed", "coefficients": cost, "range": None, "band_permille": 50}
+    (path.parent / "measured.json").write_text(json.dumps(found), "utf-8")
+    worker = read_worker(path)
+    assert (worker.coefficients.origin, worker.coefficients.model.band) == (Origin.MEASURED, 50)
+    both = changed("[classes.interactive]", '[cost]\ncalibration = "x"\nfixed = 1\n\n[classes.interactive]')
+    with pytest.raises(UserError, match=r"cost\.fixed: the calibration has all"):
+        read_worker(both)
+
+
 def test_the_command_line(repository: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "sheet.md"
     with pytest.raises(SystemExit) as exit_:
