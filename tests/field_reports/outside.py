@@ -1,4 +1,4 @@
-"""The reports of families a, b, c, e, f, g, h and i by id, and those that no vector expresses, each with its reason."""
+"""The reports of all families, a to i, by id, and those that no vector expresses, each with its reason."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ FAMILIES: Mapping[str, tuple[str, ...]] = {
     "c": (
         *("B25", "B26", "B28", "B29", "B30", "B31", "B32", "B33"),
         *("B34", "B35", "B36", "B37", "B38", "B39", "B104"),
+    ),
+    "d": (
+        *("B41", "B42", "B43", "B45", "B46", "B47", "B48", "B50", "B51"),
+        *("B52", "B53", "B54", "B55", "B56", "B57", "B100", "B101", "B102"),
     ),
     "e": ("B58", "B59", "B60", "B61", "B62", "B63", "B64"),
     "f": ("B66", "B67", "B68", "B69", "B70", "B71", "B72", "B73", "B74", "B75", "B77", "B103"),

@@ -48,6 +48,11 @@ def queued(reason: Reason) -> Answer:
     return Answer(Decision.QUEUED, reason)
 
 
+def expired(reason: Reason) -> Answer:
+    """It is over without having run; `reason` says which time limit passed."""
+    return Answer(Decision.EXPIRED, reason)
+
+
 def told_to_stop(reason: Reason) -> Answer:
     """The owner must stop; `reason` says who asked."""
     return Answer(Decision.STOP, reason)
