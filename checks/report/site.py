@@ -15,7 +15,7 @@ from markdown_it import MarkdownIt
 
 from kvescrow.checks.report.charts import Axis, Bar, line_chart, ratio_chart
 from kvescrow.checks.report.counterexamples import Counterexample
-from kvescrow.checks.report.evidence import NOT_RUN, PASSED, PROVED, Evidence, figure
+from kvescrow.checks.report.evidence import NOT_RUN, PASSED, PROVED, Evidence, Source, figure
 from kvescrow.checks.report.pages import TablePage, badge, table_page
 from kvescrow.checks.trace import TraceReport
 from kvescrow.spec.language.table import Table
@@ -86,7 +86,10 @@ def site(contents: Contents) -> Mapping[str, str]:
     tables = [table_page(each, contents.evidence, _state_notes(each)) for each in contents.tables]
     environment = _environment(contents)
     pages: dict[str, tuple[str, dict[str, object]]] = {
-        "index.html": ("index.html", {"tables": tables, "kinds": KINDS, "digest": digest(contents.tables)}),
+        "index.html": (
+            "index.html",
+            {"tables": tables, "kinds": KINDS, "others": _others(contents.evidence), "digest": digest(contents.tables)},
+        ),
         "laws.html": ("laws.html", {"tables": tables}),
         "requirements.html": ("requirements.html", {"trace": contents.trace, "places": _places(tables)}),
         "counterexamples.html": ("counterexamples.html", {"found": contents.counterexamples}),
@@ -103,6 +106,12 @@ def site(contents: Contents) -> Mapping[str, str]:
     files |= {name: (folder / name).read_text("utf-8") for name in STATIC}
     files["rows.js"] = f"window.KVESCROW_INDEX = {_script_safe(list(_index(tables, contents)))};\n"
     return files
+
+
+def _others(evidence: Evidence) -> Sequence[Source]:
+    """Return the results of verbs that have no card."""
+    cards = {kind for kind, _ in KINDS}
+    return [source for source in evidence.sources if source.kind not in cards]
 
 
 def _environment(contents: Contents) -> Environment:

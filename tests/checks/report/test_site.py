@@ -155,6 +155,13 @@ def test_coverage_by_layer_shows_rows_and_branches_of_their_guards(results: Path
     assert "guard without `c` seen in not_run" in card(page, OTHER)
 
 
+def test_a_result_of_another_verb_is_shown_too(results: Path) -> None:
+    write(results, "torture.json", {"verdict": "failed", "store": "sqlite", "lost": 3})
+    page = site(Contents(tables=ALL_TABLES, evidence=read_evidence([results])))["index.html"]
+    text = " ".join(re.sub(r"<[^>]*>", " ", page).split())
+    assert "Other result files torture.json failed store sqlite, lost 3 Tables" in text
+
+
 def test_the_front_page_shows_the_worst_verdict_of_a_verb(results: Path) -> None:
     write(results, "prove-again.json", {"verdict": "passed", "obligations": 1, "seconds": 1.0, "results": []})
     evidence = read_evidence([results])

@@ -17,6 +17,7 @@ from kvescrow.checks.sheet import Sheet, WorkerSpecification, read_worker, sheet
 from kvescrow.checks.sheet.figures import page_bytes, requests_to_pass
 from kvescrow.checks.sheet.page import assumptions_of, binary
 from kvescrow.gpu_harness.model import named_shape
+from kvescrow.reference.grading.statistics import exact_bounds
 from kvescrow.spec.vocabulary import Reason, UserError
 
 
@@ -95,6 +96,14 @@ def test_release(sheet: Sheet) -> None:
     assert sheet.requests_to_pass == 299
     # 0.9 ** 28 = 0.0523 and 0.9 ** 29 = 0.0471.
     assert requests_to_pass(0.9, 0.95) == 29
+
+
+@pytest.mark.parametrize(("attainment", "confidence"), [(0.99, 0.95), (0.9, 0.95), (0.95, 0.99)])
+def test_release_agrees_with_the_grader(attainment: float, confidence: float) -> None:
+    """The grader's bound of a share passes with so many requests without a miss, and not with one less."""
+    count = requests_to_pass(attainment, confidence)
+    assert exact_bounds(count, count, 1 - confidence)[0] >= attainment
+    assert exact_bounds(count - 1, count - 1, 1 - confidence)[0] < attainment
 
 
 def test_the_page_says_all_of_it(worker: WorkerSpecification) -> None:
