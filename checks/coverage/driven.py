@@ -33,7 +33,7 @@ def fuzzed(on_progress: Callable[[str], None], targets: Sequence[str] = TARGETS)
         def told(now: Progress, target: str = target) -> None:
             on_progress(f"{target} {now.steps} steps")
 
-        run = Run(subject_called(target), profile, told)
+        run = Run(target, subject_called(target), profile, told)
         failure, _ = run.rounds(DEFAULT_SEED)
         if failure:
             raise UserError(f"{target} differs from the tables; mend that first: kvescrow fuzz --target {target}")

@@ -85,7 +85,7 @@ class Kept(Run):
 
 def fuzzed(target: str) -> object:
     """Return every step that a seed draws."""
-    run = Kept(subject_called(target), SHORT, lambda now: None)
+    run = Kept(target, subject_called(target), SHORT, lambda now: None)
     run.drawn = []
     failure, _ = run.rounds(1)
     return [run.drawn, failure, [goal.name for goal in run.coverage.holes()]]

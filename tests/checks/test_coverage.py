@@ -10,7 +10,7 @@ from attrs import evolve
 
 from kvescrow.checks.cli import main
 from kvescrow.checks.coverage import Layer, Seen, judged
-from kvescrow.checks.coverage.driven import shown_by_vectors
+from kvescrow.checks.coverage.driven import fuzzed, shown_by_vectors
 from kvescrow.checks.coverage.layers import all_goals, seen_by
 from kvescrow.checks.coverage.page import coverage_page
 from kvescrow.checks.coverage.proved import proved
@@ -18,6 +18,7 @@ from kvescrow.checks.coverage.searched import searched
 from kvescrow.checks.explore import instance_called
 from kvescrow.checks.explore.interpreter import Oracle, State
 from kvescrow.checks.fuzz.coverage import Coverage
+from kvescrow.checks.fuzz.profiles import PROFILES
 from kvescrow.spec.tables.account import ACCOUNT
 from kvescrow.spec.tables.execution import EXECUTION, TICKET
 from kvescrow.spec.tables.promise import PROMISE
@@ -146,6 +147,16 @@ def test_vectors_see_rows_and_a_failing_one_is_told(repository: Path) -> None:
     assert {GRANT, CAPACITY} <= shown_by_vectors("tests.vectors:vectors", repository, ALL_TABLES)
     with pytest.raises(UserError, match="scenario planted fails"):
         shown_by_vectors("tests.checks.test_coverage:failing", repository, ALL_TABLES)
+
+
+def test_the_fuzzer_sees_its_target_and_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    short = evolve(PROFILES["pr"], examples=5, most_rounds=1)
+    monkeypatch.setattr("kvescrow.checks.coverage.driven.PROFILES", {"pr": short})
+    told: list[str] = []
+    seen = fuzzed(told.append, ["release"])
+    assert "release.grant.admitted" in seen
+    assert {name.split(".")[0] for name in seen} == {"release"}
+    assert told[-1].startswith("release ")
 
 
 def failing() -> list[object]:
