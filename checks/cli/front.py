@@ -21,6 +21,7 @@ _VERBS = {
     "conform": ("kvescrow.checks.cli.conform", "Drive a real paged-KV decoder and watch its memory."),
     "calibrate": ("kvescrow.checks.cli.calibrate", "Fit the cost model to a real decoder; the chunk rule at work."),
     "grade": ("kvescrow.checks.cli.grade", "Grade a candidate against its baseline: may it be shipped?"),
+    "diagnose": ("kvescrow.checks.cli.diagnose", "Say where a run lost time, and what may have caused it."),
     "check-journal": ("kvescrow.checks.cli.check_journal", "Check a recorded journal against the tables."),
     "render": ("kvescrow.checks.cli.render", "Write or check the generated documents."),
     "mutate": ("kvescrow.checks.cli.mutate", "Change every row in every small way; see which check notices."),
