@@ -16,16 +16,18 @@ PAGE = 4
 NAMES = tuple(f"r{number}" for number in range(8))
 LONG, SHORT = 12, 2
 """Pages of a long prompt and of a short one."""
-LACKING = (0, 1, 2, -1)
-SHAPES = 2 * 3 * len(LACKING)
+SHORTS = (2, 2, 1)
+"""Short prompts that the pool has room for, beside a long one."""
+LACKING = (0, -1, 1, 2)
+SHAPES = 3 * len(SHORTS) * len(LACKING)
 WHO, TURNS = len(NAMES), 24
 
 
 def setup_of(shape: int) -> SchedulerSetup:
     """Return what `shape` picks: a pool for a long prompt and some short ones, less 0, 1 or 2 pages."""
-    shorts, lacking = 1 + shape // 2 % 3, LACKING[shape // 6]
+    shorts, lacking = SHORTS[shape // 3 % len(SHORTS)], LACKING[shape // 9]
     pages = LONG + shorts * SHORT - lacking
-    return SchedulerSetup(pages, PAGE, step_tokens=16 * PAGE, long_prefill=3 * PAGE, priority=shape % 2 == 0)
+    return SchedulerSetup(pages, PAGE, step_tokens=16 * PAGE, long_prefill=3 * PAGE, priority=shape % 3 != 2)
 
 
 class SchedulerMoves:
@@ -86,7 +88,7 @@ class SchedulerMoves:
         self._arrive(_prompt(1 + turn % 6, 3), 0)
         self.step(who, 0)
         self._arrive(_prompt(LONG * PAGE + 1 - turn // 6 % 4, 0), 1)
-        for _ in range(who % 4):
+        for _ in range(1 + who % 3):
             self.step(who, 0)
         self._arrive(_prompt(SHORT * PAGE - who // 4, 4), 0)
         for _ in range(4):
