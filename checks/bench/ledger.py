@@ -1,10 +1,13 @@
 """Reserve and cancel: each store of the reference beside what its engine can do at best, in one run.
 
-Two ceilings for a durable store. A *count* is the bare conditional update of one counter. A *grant* also writes the
-identity of the request and the tenant's counter, which no correct ledger can leave out. Ours writes the whole record,
-both accounts and a journal entry. An operation is one event, a reservation or its cancel. Files and servers lie on
-disk, and rates are by the wall clock, since most of the time is spent on waiting for it; in memory they are by
-processor time.
+Two ceilings for a durable store. A *count* is the bare conditional update of one counter. A *grant* is comparable work:
+it also writes the identity of the request, the tenant's counter and a line of history of the same length. Ours writes
+the whole record, under checks and with the indexes that leases and the queue need, both accounts and the journal entry,
+and it decides outside the engine, where the ceilings decide inside.
+
+An operation is one event, a reservation or its cancel. Files and servers lie on disk, and rates are by the wall clock,
+since most of the time is spent on waiting for it; in memory they are by processor time. Where other work keeps the
+processors busy, the wall clock measures processor time instead of the disk, and ours needs more of that.
 """
 
 import time

@@ -1,7 +1,8 @@
 """What an engine can do at best: the least durable writes that any ledger in it needs, without a ledger.
 
-A *count* is one conditional update of a counter. A *grant* also writes the identity of the request and the tenant's
-counter, so that a retry is recognised and a tenant is limited: no correct ledger writes less.
+A *count* is one conditional update of a counter. A *grant* also writes the identity of the request, so that a retry is
+recognised, the tenant's counter, and a line of history as long as the ledger's own: row for row what the ledger writes,
+without its columns, checks and indexes.
 """
 
 import sqlite3
@@ -20,6 +21,8 @@ from kvescrow.reference.ledger import JournalEntry, LedgerReply
 from kvescrow.spec.vocabulary import Cancel, Decision, Key, LedgerEvent, Reason, ReservationState, Reserve
 
 CAPACITY = 10**12
+LINE = "x" * 314
+"""As long as event and reply of a reservation or a cancel are in a journal, on average."""
 
 
 class Engine(ABC):
@@ -166,6 +169,7 @@ class SqliteEngine(Engine):
             "CREATE TABLE pool (capacity INTEGER, used INTEGER)",
             "CREATE TABLE tenant (name TEXT PRIMARY KEY, capacity INTEGER, used INTEGER)",
             "CREATE TABLE grant_ (request TEXT PRIMARY KEY, amount INTEGER, state TEXT)",
+            "CREATE TABLE history (number INTEGER PRIMARY KEY, line TEXT)",
             f"INSERT INTO pool VALUES ({CAPACITY}, 0)",
             f"INSERT INTO tenant VALUES ('tenant', {CAPACITY}, 0)",
         ):
@@ -220,6 +224,7 @@ class SqliteEngine(Engine):
         for name in names:
             for statement in statements:
                 self._connection.execute(statement, (AMOUNT, name) if "?2" in statement else (AMOUNT,))
+            self._connection.execute("INSERT INTO history (line) VALUES (?)", (LINE,))
         self._connection.execute("COMMIT")
 
     def close(self) -> None:
@@ -236,25 +241,28 @@ class PostgresEngine(Engine):
         CREATE TABLE pool (capacity bigint, used bigint) WITH (fillfactor = 10);
         CREATE TABLE tenant (name text PRIMARY KEY, capacity bigint, used bigint) WITH (fillfactor = 10);
         CREATE TABLE granted (request text PRIMARY KEY, amount bigint, state text);
+        CREATE TABLE history (number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, line text);
         INSERT INTO pool VALUES ({CAPACITY}, 0);
         INSERT INTO tenant VALUES ('tenant', {CAPACITY}, 0);
         CREATE FUNCTION take(n bigint) RETURNS void LANGUAGE plpgsql AS $$ BEGIN
             FOR i IN 1..n LOOP UPDATE pool SET used = used + 1 WHERE used + 1 <= capacity; END LOOP;
         END $$;
-        CREATE FUNCTION grant_all(requests text[], n bigint) RETURNS void LANGUAGE plpgsql AS $$
+        CREATE FUNCTION grant_all(requests text[], n bigint, entry text) RETURNS void LANGUAGE plpgsql AS $$
         DECLARE r text; BEGIN
             FOREACH r IN ARRAY requests LOOP
                 INSERT INTO granted VALUES (r, n, 'HELD') ON CONFLICT DO NOTHING;
                 UPDATE tenant SET used = used + n WHERE name = 'tenant' AND used + n <= capacity;
                 UPDATE pool SET used = used + n WHERE used + n <= capacity;
+                INSERT INTO history (line) VALUES (entry);
             END LOOP;
         END $$;
-        CREATE FUNCTION return_all(requests text[], n bigint) RETURNS void LANGUAGE plpgsql AS $$
+        CREATE FUNCTION return_all(requests text[], n bigint, entry text) RETURNS void LANGUAGE plpgsql AS $$
         DECLARE r text; BEGIN
             FOREACH r IN ARRAY requests LOOP
                 UPDATE granted SET state = 'OVER' WHERE request = r;
                 UPDATE tenant SET used = used - n WHERE name = 'tenant';
                 UPDATE pool SET used = used - n;
+                INSERT INTO history (line) VALUES (entry);
             END LOOP;
         END $$;
     """
@@ -288,8 +296,8 @@ class PostgresEngine(Engine):
 
     def _grants(self, connection: "psycopg.Connection[Any]", operations: int) -> int:
         for name in self._names(operations // 2):
-            connection.execute("SELECT grant_all(%s, %s)", ([name], AMOUNT))
-            connection.execute("SELECT return_all(%s, %s)", ([name], AMOUNT))
+            connection.execute("SELECT grant_all(%s, %s, %s)", ([name], AMOUNT, LINE))
+            connection.execute("SELECT return_all(%s, %s, %s)", ([name], AMOUNT, LINE))
         return operations // 2 * 2
 
     def grants_batched(self, operations: int) -> int:
@@ -297,8 +305,8 @@ class PostgresEngine(Engine):
         batches = operations // (2 * BATCH)
         for _ in range(batches):
             names = self._names(BATCH)
-            self._connections[0].execute("SELECT grant_all(%s, %s)", (names, AMOUNT))
-            self._connections[0].execute("SELECT return_all(%s, %s)", (names, AMOUNT))
+            self._connections[0].execute("SELECT grant_all(%s, %s, %s)", (names, AMOUNT, LINE))
+            self._connections[0].execute("SELECT return_all(%s, %s, %s)", (names, AMOUNT, LINE))
         return batches * 2 * BATCH
 
     def grants_by_clients(self, operations: int, clients: int) -> int:
@@ -328,10 +336,12 @@ class ValkeyEngine(Engine):
                 return redis.call('HDEL', KEYS[3], ARGV[3])
             end
         end
+        redis.call('XADD', KEYS[4], '*', 'line', ARGV[4])
         return 1
     """
     _RETURN = """
         redis.call('HSET', KEYS[3], ARGV[3], 'OVER')
+        redis.call('XADD', KEYS[4], '*', 'line', ARGV[4])
         redis.call('DECRBY', KEYS[2], ARGV[1])
         return redis.call('DECRBY', KEYS[1], ARGV[1])
     """
@@ -345,7 +355,9 @@ class ValkeyEngine(Engine):
         }
 
     def _call(self, client: Any, text: str, name: str = "") -> None:
-        client.evalsha(self._shas[text], 3, "engine:pool", "engine:tenant", "engine:granted", AMOUNT, CAPACITY, name)
+        keys = ("engine:pool", "engine:tenant", "engine:granted", "engine:history")
+        line = "" if text is self._COUNT else LINE
+        client.evalsha(self._shas[text], len(keys), *keys, AMOUNT, CAPACITY, name, line)
 
     def counts(self, operations: int) -> int:
         """One script at a time."""
