@@ -86,7 +86,8 @@ def _part(instance: object, attribute: "Attribute[float]", value: object) -> Non
     share(instance, attribute, value)
     if value == 0:
         raise UserError(
-            f"{attribute.name} is {value!r}: while another class waits, this one is never served; set it above 0 (FAI-3)"
+            f"{attribute.name} is {value!r}: while another class waits, this one is never served; set it above 0 "
+            "(FAI-3)"
         )
 
 
