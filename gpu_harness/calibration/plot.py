@@ -63,7 +63,7 @@ def _gaps(ax: "Axes", found: Calibration) -> None:
         ordered = sorted(served.gaps)
         shares = [(place + 1) / len(ordered) for place in range(len(ordered))]
         ax.step([gap / MILLISECOND for gap in ordered], shares, where="post", c=colour, label=name)
-    ax.axvline(found.budget.gap / MILLISECOND, c="#b3261e", ls="--", label="budget")
+    ax.axvline(found.gap / MILLISECOND, c="#b3261e", ls="--", label="budget")
     ax.set(xscale="log", xlabel="token gap, ms", ylabel="share of gaps at most that", title="Token gaps")
     ax.tick_params(which="minor", labelbottom=False)
     ax.legend()

@@ -39,7 +39,10 @@ class Calibration:
     """One run. Times are in microseconds."""
 
     model: CostModel
+    gap: int
+    """The token-gap budget that is to be kept."""
     budget: GapBudget
+    """What the rule is given of it."""
     fit_to: tuple[MeasuredStep, ...]
     banded_by: tuple[MeasuredStep, ...]
     held_out: tuple[MeasuredStep, ...]
@@ -54,7 +57,7 @@ class Calibration:
         return tuple(self._problems())
 
     def _problems(self) -> Iterable[str]:
-        check, gap = self.check, self.budget.gap
+        check, gap = self.check, self.gap
         if not check.holds:
             yield f"{check.steps - check.inside} of {check.steps} held-out steps lie outside the band"
         if self.with_rule.drifted:
@@ -94,7 +97,8 @@ class Calibration:
             "band_permille": self.model.band,
             "band_coverage_permille": COVERAGE,
             "held_out": {**asdict(self.check), "outside_at_most_permille": OUTSIDE_AT_MOST},
-            "gap_budget": self.budget.gap,
+            "gap_budget": self.gap,
+            "gap_given_to_the_rule": self.budget.gap,
             "with_rule": {**_served(self.with_rule), "gaps_inside_band": self.gaps_inside},
             "with_fixed_chunk": {"chunk": self.budget.largest, **_served(self.with_fixed)},
             "infeasible": [{"asked": each.asked, "answer": each.reason.value} for each in self.infeasible],
@@ -107,7 +111,7 @@ class Calibration:
     @property
     def summary(self) -> str:
         """Return the figures as text."""
-        check, gap = self.check, self.budget.gap
+        check, gap = self.check, self.gap
         lines = [f"  {name:20} {getattr(self.model.cost, name):>12,} {unit}" for name, unit in UNITS.items()]
         lines = [
             f"fitted to {len(self.fit_to)} steps, band from {len(self.banded_by)} others:",

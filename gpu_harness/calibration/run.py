@@ -20,11 +20,13 @@ from kvescrow.reference.scheduler import (
     of_chunk,
     of_decodes,
 )
+from kvescrow.reference.scheduler.cost import PERMILLE
 
-PASSES = 2
-"""Over the grid, for the fit and its band together; one more, between the grid's sizes, is held out."""
 GRANULE = 8
 """Tokens: fine enough that a budget is used, coarse enough that chunks are of a few sizes."""
+HEADROOM = 100
+"""Thousandths of the budget that the rule is not given: its upper edge holds for 99 of 100 steps, so that a rule which
+used all of the budget would have its 99th percentile on the edge, and time between steps is not in the model."""
 TYPICAL_CHUNK = 96
 """The budget that is used where none is given leaves a chunk of so many tokens in the middle of a prompt."""
 
@@ -57,25 +59,31 @@ class Plan:
 
 def calibrate(bench: Bench, plan: Plan, told: Told = lambda done, total, next_: None) -> Calibration:
     """Calibrate on `bench` and show the rule at work. Raises UserError where too few steps are measured."""
-    parts = 6
+    parts = 7
     told(0, parts, "warming up")
     for _ in measured(bench, Grid(decodes=(2,), contexts=(16,), chunks=(8, 256)), random.Random(plan.seed)):
         pass
+    # What is held out is measured between two passes over the grid, so that a machine whose pace changes is no liar.
     told(1, parts, "measuring the grid")
-    fit_to, banded_by = _dealt(_passes(bench, plan), random.Random(plan.seed))
+    steps = list(measured(bench, plan.grid, random.Random(plan.seed)))
     told(2, parts, "measuring what is held out")
-    draw = random.Random(plan.seed + PASSES)
+    draw = random.Random(plan.seed + 1)
     held_out = tuple(measured(bench, plan.grid.between(draw), draw))
+    told(3, parts, "measuring the grid again")
+    steps += measured(bench, plan.grid, random.Random(plan.seed + 2))
+    fit_to, banded_by = _dealt(steps, random.Random(plan.seed))
     model = calibrated(fit_to, banded_by)
-    budget = GapBudget(plan.gap or _typical_gap(model, plan.load), largest=max(plan.grid.chunks), granule=GRANULE)
-    told(3, parts, "serving with the rule")
+    gap = plan.gap or _typical_gap(model, plan.load)
+    budget = GapBudget(_given(gap), largest=max(plan.grid.chunks), granule=GRANULE)
+    told(4, parts, "serving with the rule")
     rule = ChunkRule(model, budget)
     with_rule = serve(bench, plan.load, rule.choose, rule)
-    told(4, parts, "serving with a fixed chunk")
+    told(5, parts, "serving with a fixed chunk")
     with_fixed = serve(bench, plan.load, fixed(budget.largest), ChunkRule(model, budget))
-    told(5, parts, "serving under a budget that cannot be kept")
+    told(6, parts, "serving under a budget that cannot be kept")
     return Calibration(
         model=model,
+        gap=gap,
         budget=budget,
         fit_to=tuple(fit_to),
         banded_by=tuple(banded_by),
@@ -87,21 +95,21 @@ def calibrate(bench: Bench, plan: Plan, told: Told = lambda done, total, next_: 
     )
 
 
-def _passes(bench: Bench, plan: Plan) -> Iterator[MeasuredStep]:
-    for number in range(PASSES):
-        yield from measured(bench, plan.grid, random.Random(plan.seed + number))
-
-
-def _dealt(steps: Iterator[MeasuredStep], draw: random.Random) -> tuple[list[MeasuredStep], list[MeasuredStep]]:
+def _dealt(steps: list[MeasuredStep], draw: random.Random) -> tuple[list[MeasuredStep], list[MeasuredStep]]:
     """Return the steps in two halves by lot, so that one is no later and no warmer than the other."""
-    dealt = list(steps)
-    draw.shuffle(dealt)
+    dealt = draw.sample(steps, len(steps))
     return dealt[::2], dealt[1::2]
 
 
 def _typical_gap(model: CostModel, load: Load) -> int:
     decodes = of_decodes([load.context + load.most_steps // 2] * load.decodes)
-    return model.at_most(of_chunk(load.prompt // 2, TYPICAL_CHUNK) + decodes)
+    needed = model.at_most(of_chunk(load.prompt // 2, TYPICAL_CHUNK) + decodes)
+    return needed * PERMILLE // (PERMILLE - HEADROOM)
+
+
+def _given(gap: int) -> int:
+    """Return what of the budget the rule is given, in microseconds; at least one."""
+    return max(1, gap * (PERMILLE - HEADROOM) // PERMILLE)
 
 
 # --- what cannot be done ----------------------------------------------------------------------------------------------
