@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from attrs import evolve
 
 from kvescrow.spec.vocabulary import UserError
 
@@ -89,7 +90,7 @@ def check(
     from kvescrow.checks.fuzz.findings import write_findings
     from kvescrow.checks.fuzz.profiles import DATABASE, profile_called
     from kvescrow.checks.fuzz.run import fuzz
-    from kvescrow.checks.targets.registry import subject_called
+    from kvescrow.checks.targets.registry import TARGETS, subject_called
 
     option = item.config.getoption
     try:
@@ -97,8 +98,12 @@ def check(
         named = subject_called(subject) if isinstance(subject, str) else subject
         given = option("--kvescrow-seed") if seed is None else seed
         result = fuzz(name, named, wanted, given, database=option("--kvescrow-database") or DATABASE)
+        repeat = (
+            result.repeat if ":" in name or name in TARGETS else f"pytest {item.nodeid} --kvescrow-seed {result.seed}"
+        )
         if option("--kvescrow-findings"):
-            write_findings(Path(option("--kvescrow-findings")), result.findings)
+            findings = [evolve(finding, repeat=repeat) for finding in result.findings]
+            write_findings(Path(option("--kvescrow-findings")), findings)
     except UserError as error:
         pytest.fail(str(error), pytrace=False)
     item.user_properties += [("kvescrow_seed", str(result.seed)), *sorted(result.laws.items())]
@@ -106,7 +111,8 @@ def check(
         pytest.skip(f"not_run: {result.failure}")
     if result.verdict != "passed":
         holes = [f"never put to the test: {hole}" for hole in result.holes]
-        pytest.fail("\n".join([result.failure] if result.failure else holes), pytrace=False)
+        told = result.failure.replace(result.repeat, repeat)
+        pytest.fail("\n".join([told] if told else holes), pytrace=False)
     return result
 
 

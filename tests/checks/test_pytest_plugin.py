@@ -104,7 +104,13 @@ def test_the_decorator_takes_fixtures_and_the_fixture_returns_the_record(project
     )
     result = run(project, "test_more.py")
     result.assert_outcomes(passed=2, failed=1)
-    result.stdout.fnmatch_lines(["*Law broken: computed*", "*--seed 5*", "FAILED test_more.py::test_decorated*"])
+    result.stdout.fnmatch_lines(
+        [
+            "*Law broken: computed*",
+            "Repeat: pytest test_more.py::test_decorated --kvescrow-seed 5",
+            "FAILED test_more.py::test_decorated*",
+        ]
+    )
 
 
 def test_what_cannot_be_opened_here_is_skipped_with_the_remedy(project: pytest.Pytester) -> None:
