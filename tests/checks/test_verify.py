@@ -49,3 +49,10 @@ def test_every_check_is_a_command_that_exists() -> None:
         command = kvescrow.get_command(click.Context(kvescrow), verb)  # type: ignore[attr-defined]  # a group
         assert command is not None, check.name
         command.make_context(verb, options)
+
+
+def test_a_store_behind_a_server_is_checked_where_it_can_be() -> None:
+    assert [check.name for check in verify._with_server("ledger-valkey", "json")] == ["fuzz ledger-valkey"]
+    assert verify._with_server("ledger-valkey", "json", "no_such_wheel") == ()
+    # The development environment has both, so here neither may be left out.
+    assert {"fuzz ledger-postgres", "fuzz ledger-valkey"} <= {check.name for check in CHECKS}
