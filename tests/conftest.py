@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from kvescrow.checks.targets.servers import PostgresServer, ValkeyServer
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -21,3 +24,19 @@ def pytest_report_header() -> str:
 def repository() -> Path:
     """The root of the checkout that these tests lie in."""
     return REPOSITORY
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A server in memory; it starts when it is first needed, and every ledger has a schema of its own there."""
+    server = PostgresServer()
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def valkey() -> Iterator[ValkeyServer]:
+    """A server in memory, likewise; every ledger has a prefix of its own."""
+    server = ValkeyServer()
+    yield server
+    server.close()

@@ -9,7 +9,6 @@ from typing import Protocol
 
 import pytest
 
-from kvescrow.checks.targets.servers import PostgresServer, ValkeyServer
 from kvescrow.reference.ledger import Ledger as LedgerPort
 from kvescrow.reference.ledger import LedgerConfig, SqliteLedger
 from kvescrow.reference.ledger.postgres import PostgresLedger
@@ -57,22 +56,6 @@ EVERY_STORE = ("oracle", "reference-memory", "reference-sqlite", "reference-post
 """Subjects of vectors that say something of the store too: parametrize `ledger_of` with them, indirectly."""
 
 _NUMBERS = count()
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[PostgresServer]:
-    """A server that no other run has."""
-    server = PostgresServer()
-    yield server
-    server.close()
-
-
-@pytest.fixture(scope="session")
-def valkey() -> Iterator[ValkeyServer]:
-    """A server that no other run has."""
-    server = ValkeyServer()
-    yield server
-    server.close()
 
 
 @pytest.fixture

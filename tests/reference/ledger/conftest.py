@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from kvescrow.checks.targets.servers import PostgresServer, ValkeyServer
 from kvescrow.reference.ledger import Ledger, LedgerConfig, MemoryLedger, SqliteLedger, TenantConfig
 from kvescrow.reference.ledger.postgres import PostgresLedger
 from kvescrow.reference.ledger.valkey import ValkeyLedger
@@ -28,20 +27,6 @@ Open = Callable[..., Ledger]
 @pytest.fixture
 def keyring() -> Keyring:
     return Keyring({"first": b"a key of thirty-two random bytes"}, "first")
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[PostgresServer]:
-    server = PostgresServer()
-    yield server
-    server.close()
-
-
-@pytest.fixture(scope="session")
-def valkey() -> Iterator[ValkeyServer]:
-    server = ValkeyServer()
-    yield server
-    server.close()
 
 
 NUMBERS = count()
