@@ -17,9 +17,12 @@ from kvescrow.spec.vocabulary import UserError
 if TYPE_CHECKING:
     from kvescrow.checks.monitor import Verdict
     from kvescrow.reference.replay import ReplayConfig
+    from kvescrow.reference.replay.offers import Offer
+    from kvescrow.reference.replay.result import ReplayResult
     from kvescrow.reference.traces import Trace
 
 STRICT_PRIORITY = "strict-priority"
+_FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command(epilog="Example: kvescrow replay mooncake --cancel-rate 0.05 --journal run.jsonl")
@@ -32,6 +35,7 @@ STRICT_PRIORITY = "strict-priority"
 @click.option("--seed", type=click.IntRange(0), help="Seed of the injected cancels.")
 @click.option("--requests", type=click.IntRange(1), help="Only the first so many requests.")
 @click.option("--journal", type=click.Path(path_type=Path), help="Also write the journal to a new file.")
+@click.option("--records", type=_FILE, help="Also write a record of each request, for `kvescrow grade` and `diagnose`.")
 @click.option("--plots", type=click.Path(path_type=Path), help="Also draw plots into this folder (extra `plots`).")
 @json_option
 def command(
@@ -44,6 +48,7 @@ def command(
     seed: int | None,
     requests: int | None,
     journal: Path | None,
+    records: Path | None,
     plots: Path | None,
     json_file: str | None,
 ) -> int:
@@ -60,7 +65,7 @@ def command(
     from kvescrow.reference.replay import ReplayFault
 
     try:
-        figures, verdict = _run(chosen, settings, journal)
+        figures, verdict = _run(chosen, settings, journal, records)
     except (ReplayFault, BrokenInvariant) as fault:
         # The implementation contradicts itself: that is a verdict about it, not a mistake of the user.
         return conclude({"verdict": "refuted", "fault": str(fault)}, f"replay {trace}: refuted: {fault}", json_file)
@@ -121,7 +126,9 @@ def _trace(name: str, format_name: str) -> "Trace":
     return read_trace(name, format_name)
 
 
-def _run(trace: "Trace", settings: "ReplayConfig", journal: Path | None) -> tuple[Mapping[str, Any], "Verdict"]:
+def _run(
+    trace: "Trace", settings: "ReplayConfig", journal: Path | None, records: Path | None
+) -> tuple[Mapping[str, Any], "Verdict"]:
     """Replay `trace` with a monitor watching, and return the figures and the monitor's verdict."""
     from kvescrow.checks.monitor import Monitor, page_line
     from kvescrow.reference.journal import JournalFile, line_of
@@ -130,6 +137,7 @@ def _run(trace: "Trace", settings: "ReplayConfig", journal: Path | None) -> tupl
 
     header = capacity_of(trace, settings).as_header()
     monitor = Monitor(header)
+    offers: list[Offer] = []
     with ExitStack() as stack:
         advance = stack.enter_context(progress(f"replaying {trace.name}"))
         writer = stack.enter_context(JournalFile(journal, header, digest())) if journal else None
@@ -145,6 +153,28 @@ def _run(trace: "Trace", settings: "ReplayConfig", journal: Path | None) -> tupl
             ledger_recorder=lambda entry: see(line_of(entry)),
             page_recorder=lambda event: see(page_line(event)),
             progress=lambda ended, offered: advance(ended, offered, "requests"),
+            on_offer=offers.append,
         )
         verdict = monitor.finish()
+    if records is not None:
+        _write_records(records, trace, settings, figures, offers, verdict)
     return json.loads(figures.to_json()), verdict
+
+
+def _write_records(
+    path: Path,
+    trace: "Trace",
+    settings: "ReplayConfig",
+    result: "ReplayResult",
+    offers: "list[Offer]",
+    verdict: "Verdict",
+) -> None:
+    from kvescrow.reference.grading.files import write_run
+    from kvescrow.reference.grading.records import Evidence
+    from kvescrow.reference.grading.replayed import PROBE, Replayed, run_of
+
+    found = Evidence(verdict.events, tuple(str(finding) for finding in verdict.findings), "the journal's check")
+    pool = result.policy["pool_tokens"]
+    assert isinstance(pool, int), "the policy tells the pool's tokens"
+    probe = settings.cost.model.duration(PROBE)
+    write_run(path, run_of(Replayed(trace.name, pool, result.virtual_span, probe, found), offers))

@@ -275,12 +275,12 @@ def _chunks(facts: Facts) -> Iterator[Hypothesis]:
         else:
             yield Hypothesis(Cause.CHUNK_LARGER, wider, 1.0, (*told, rate), ())
     if prefill > 0:
-        told = (f"{_seconds(prefill)} more for the same prompt tokens, the device apart", rate)
+        seen = (f"{_seconds(prefill)} more for the same prompt tokens, the device apart", rate)
         decode = facts.lost(DECODE)
         if facts.slower is None and decode > prefill / 2:
-            yield Hypothesis(Cause.CHUNK_SMALLER, prefill, DOUBTED, told, ("output tokens became slower as well",))
+            yield Hypothesis(Cause.CHUNK_SMALLER, prefill, DOUBTED, seen, ("output tokens became slower as well",))
         else:
-            yield Hypothesis(Cause.CHUNK_SMALLER, prefill, 1.0, told, ())
+            yield Hypothesis(Cause.CHUNK_SMALLER, prefill, 1.0, seen, ())
 
 
 def _waits(facts: Facts) -> Iterator[Hypothesis]:

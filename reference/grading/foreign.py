@@ -46,7 +46,7 @@ def read_any_run(path: Path) -> Run:
     if first is None:
         raise UserError(f"{path}: holds no records; an empty file is no run")
     place, text = first
-    if not text.rstrip().endswith("}"):
+    if text == "{":
         text = path.read_text("utf-8")  # an object over several lines: a result of vLLM that was laid out by hand
     line = json_object(place, text)
     if RECORDS in line:
@@ -216,7 +216,8 @@ def _count(place: Place, field: str, value: object, _: str) -> int:
 
 
 def _nanoseconds(place: Place, meta: dict[str, object], field: str) -> int:
-    return whole_number(place, f"metadata.{field}", required(place, meta, field), 0, 2**63) // 1000
+    within = Place(place.path, place.line, "metadata.")
+    return whole_number(within, field, required(within, meta, field), 0, 2**63) // 1000
 
 
 def _seconds(place: Place, field: str, value: object) -> int:

@@ -63,8 +63,8 @@ def _number(least: float, most: float, *, open_ends: bool = False) -> Check:
         numeric = isinstance(value, (int, float)) and not isinstance(value, bool)
         inside = numeric and (least < value < most if open_ends else least <= value <= most)  # type: ignore[operator]
         if not inside:
-            between = "between" if open_ends else "from"
-            raise UserError(f"{attribute.name} is {value!r}: set it to a number {between} {least:g} and {most:g}")
+            within = f"between {least:g} and {most:g}" if open_ends else f"from {least:g} to {most:g}"
+            raise UserError(f"{attribute.name} is {value!r}: set it to a number {within}")
 
     return check
 

@@ -160,7 +160,7 @@ class Front:
         now = self._clock()
         if not self._windows.admits(offer.tenant, now):
             self.refused[REQUEST_RATE] += 1
-            self._end(offer, Stage.REFUSED)
+            self._end(offer, Stage.REFUSED, REQUEST_RATE)
             return None
         if self._queue is None or self._is_hopeless(offer, now):
             self.submit(self._reserve(offer, offer.bound, self._patience(offer) if self._queue is None else 0))
@@ -168,7 +168,7 @@ class Front:
         waiting = Waiting(offer.key, self._reserved(offer), now + self._patience(offer), offer.latest)
         if (reason := self._queue.join(waiting)) is not Reason.NONE:
             self.refused[reason.value] += 1
-            self._end(offer, Stage.REFUSED)
+            self._end(offer, Stage.REFUSED, reason.value)
             return None
         offer.stage, offer.bound = Stage.WAITING, waiting.amount
         self.settle()
@@ -206,7 +206,7 @@ class Front:
         now = self._clock()
         for waiting, reason in self._queue.expire(now):
             self.expired[reason.value] += 1
-            self._end(self._offers[waiting.key], Stage.EXPIRED)
+            self._end(self._offers[waiting.key], Stage.EXPIRED, reason.value)
         self._settling = False
         for each in self._admission.promote():
             self._take(each.event, each.reply)
@@ -240,7 +240,7 @@ class Front:
         room = ROOM.get(reply.reason, Room.REFUSED)
         if room is Room.REFUSED:
             self.refused[reply.reason.value] += 1
-            self._end(offer, Stage.REFUSED)
+            self._end(offer, Stage.REFUSED, reply.reason.value)
         return room
 
     def _may_own(self, offer: Offer) -> bool:
@@ -300,12 +300,12 @@ class Front:
             case Decision.ADMITTED:
                 self._admit(offer, reply)
             case Decision.QUEUED:
-                offer.stage, offer.life = Stage.QUEUED, reply.life
+                offer.stage, offer.life, offer.reason = Stage.QUEUED, reply.life, reply.reason.value
             case Decision.REQUEUED:
                 self._discharge(offer, used_of(event))
                 offer.stage = Stage.QUEUED
             case Decision.STARTED:
-                offer.stage = Stage.RUNNING
+                offer.starts(self._clock())
             case Decision.EXTENDED:
                 self._charge(offer, reply.bound - offer.bound)
                 offer.bound = reply.bound
@@ -313,11 +313,11 @@ class Front:
                 self.denials += 1
             case Decision.REFUSED if offer.stage is Stage.COMING:
                 self.refused[reply.reason.value] += 1
-                self._end(offer, Stage.REFUSED)
+                self._end(offer, Stage.REFUSED, reply.reason.value)
             case Decision.EXPIRED:
                 self.expired[reply.reason.value] += 1
                 self._discharge(offer, 0)
-                self._end(offer, Stage.EXPIRED)
+                self._end(offer, Stage.EXPIRED, reply.reason.value)
             case Decision.RELEASED:
                 self._discharge(offer, used_of(event))
                 self._end(offer, ENDS[reply.state])
@@ -358,8 +358,8 @@ class Front:
         del self.holdings[offer.key]
         self.growing.discard(offer.key)
 
-    def _end(self, offer: Offer, stage: Stage) -> None:
-        offer.stage, offer.finished = stage, self._clock()
+    def _end(self, offer: Offer, stage: Stage, reason: str = "") -> None:
+        offer.stage, offer.finished, offer.reason = stage, self._clock(), reason or offer.reason
         self.ended[stage] += 1
         if stage is Stage.COMPLETED:
             self.policy.ended(offer, offer.reserved)

@@ -5,7 +5,7 @@ asked for the next one, after every event of that moment.
 """
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import count
 from time import perf_counter
@@ -63,11 +63,13 @@ def replay(
     ledger_recorder: ledger.Recorder | None = None,
     page_recorder: pages.Recorder | None = None,
     progress: Progress | None = None,
+    on_offer: Callable[[Offer], None] | None = None,
 ) -> ReplayResult:
     """Run `trace` through admission, page pool and scheduler, and return the figures.
 
     The recorders see every event of the ledger and of the page pool as it happens, so that a monitor can check the
-    run row by row. What they are shown and the result, but for `seconds`, depend on the arguments alone.
+    run row by row. What they are shown and the result, but for `seconds`, depend on the arguments alone. `on_offer`
+    sees each request when all are over, in order of arrival.
 
     Raises:
         UserError: The configuration does not fit the trace.
@@ -75,7 +77,12 @@ def replay(
         BrokenInvariant: The page pool contradicts itself.
 
     """
-    return _Run(trace, config or ReplayConfig(), ledger_recorder, page_recorder, progress).run()
+    run = _Run(trace, config or ReplayConfig(), ledger_recorder, page_recorder, progress)
+    result = run.run()
+    if on_offer is not None:
+        for offer in run.offers:
+            on_offer(offer)
+    return result
 
 
 class _Run:
@@ -101,6 +108,11 @@ class _Run:
         self._progress = progress
         self._cancels_sent = 0
         self._checked_at = 0
+
+    @property
+    def offers(self) -> Iterable[Offer]:
+        """Every request, in order of arrival."""
+        return self._front.offers
 
     def run(self) -> ReplayResult:
         """Run to the end, check it, report."""

@@ -1,5 +1,6 @@
 """One request of the trace on its way, as gateways and worker know it."""
 
+from array import array
 from enum import Enum
 
 from attrs import define, field
@@ -67,6 +68,14 @@ class Offer:
     """When it ended."""
     preempted: bool = False
     """It was stopped for memory at least once."""
+    token_times: "array[int]" = field(factory=lambda: array("q"))
+    """When each of its tokens came."""
+    started: int | None = None
+    """When it was first started."""
+    cached: int = 0
+    """Prompt tokens that its first look-up found."""
+    reason: str = ""
+    """Why it waited, or why it ended without its whole output; empty where nobody said."""
 
     @property
     def tenant(self) -> str:
@@ -88,9 +97,16 @@ class Offer:
         """Most tokens that it may come to."""
         return self.request.input_tokens + self.allowed
 
+    def starts(self, now: int) -> None:
+        """Take in that the worker has started it, for the first time or after a preemption."""
+        self.stage = Stage.RUNNING
+        if self.started is None:
+            self.started = now
+
     def token(self, now: int) -> int | None:
         """Take in one more token, and return the gap before it; None where it is the first."""
         self.generated += 1
+        self.token_times.append(now)
         previous, self.last_token = self.last_token, now
         if self.first_token is None:
             self.first_token = now - self.request.arrival

@@ -150,6 +150,8 @@ class Worker:
         )
         running.prompt_left -= running.position
         running.has_pages = True
+        if not offer.generated:
+            offer.cached = running.position
         return self._paced(next_step(self._in_turn(), self._limits))
 
     def _paced(self, choice: StepChoice[Running] | None) -> StepChoice[Running] | None:

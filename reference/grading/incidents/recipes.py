@@ -6,6 +6,7 @@ hide themselves: what they cause elsewhere is larger than what they cause direct
 
 from collections.abc import Callable
 from random import Random
+from typing import Any
 
 from attrs import evolve, frozen
 
@@ -39,7 +40,7 @@ RECIPES: tuple[Recipe, ...] = (
         "device throttled behind a busy pool",
         Cause.DEVICE_SLOWER,
         lambda w, r: evolve(w, device=w.device * r.uniform(1.2, 1.6)),
-        base=evolve(NORMAL, pool=9_000),
+        base=evolve(NORMAL, pool=5_500),
         conflicting="requests wait longer for the pool than the device takes longer",
     ),
     Recipe(
@@ -137,7 +138,7 @@ def incident(recipe: Recipe, seed: int, requests: int = 70) -> tuple[Run, Run]:
     """Return a run before and a run after the incident; the same seed gives the same."""
     wishes = workload(seed, requests)
     changed = recipe.change(recipe.base, Random(f"{recipe.name} {seed}"))
-    untold: dict[str, None] = dict.fromkeys(recipe.unrecorded)
+    untold: dict[str, Any] = dict.fromkeys(recipe.unrecorded)
     before = simulate(f"before: {recipe.name}", wishes, recipe.base, 2 * seed)
     after = simulate(f"after: {recipe.name}", wishes, changed, 2 * seed + 1)
     return evolve(before, **untold), evolve(after, **untold)
