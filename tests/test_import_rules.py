@@ -62,6 +62,7 @@ GRANTS: dict[str, tuple[str, ...]] = {
     ),
     "kvescrow.checks.cli": ("kvescrow.reference", "kvescrow.gpu_harness"),
     "kvescrow.checks.bench.decode_plot": ("matplotlib",),
+    "kvescrow.checks.cli.plots": ("matplotlib",),
     "kvescrow.gpu_harness.gguf_file": ("gguf", "tokenizers"),
     "kvescrow.gpu_harness.peer": ("transformers",),
     "kvescrow.gpu_harness.calibration.plot": ("matplotlib",),
