@@ -138,3 +138,18 @@ def decode(plot: Path | None, json_file: str | None, **asked: Any) -> int:
         write_plot(plot, found.rates, found.about)
     said = {"verdict": "passed", **table.to_json(), "decode": found.to_json()}
     return conclude(said, table.table(), json_file)
+
+
+@command.command(epilog="Example: kvescrow bench pressure --target vllm-scheduler --json pressure.json")
+@click.option("--target", required=True, help="A cache manager or a scheduler: a name, or package.module:factory.")
+@click.option("--runs", type=click.IntRange(1), default=1000, show_default=True, help="Histories of each side.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@json_option
+def pressure(target: str, runs: int, seed: int, json_file: str | None) -> int:
+    """Count findings per thousand runs, with the fuzzer's pressure and with uniform draws."""
+    from kvescrow.checks.bench.pressure import measure
+    from kvescrow.checks.cli.output import columns
+    from kvescrow.checks.targets.registry import subject_called
+
+    report = measure(target, subject_called(target), runs, seed, lambda what: click.echo(what, err=True))
+    return conclude({"verdict": "passed", **report.to_json()}, columns(report.rows()), json_file)

@@ -266,13 +266,20 @@ class ManagerJudge:
         self._reads(request)
         end = request.computed + tokens
         written = set(table[request.computed // self.page_length : self._pages(end)])
-        others = {page for other, pages in self.view.tables.items() if other != name for page in pages}
+        others = {page for other in self.view.tables if other != name for page in self._own(other)}
         if others:
             self.exercised.add("private")
         self._require("private", not written & others, f"pages {_listed(written & others)} are in another's table")
         self._launched += 1
         request.step = Step(self._launched, tokens, frozenset(table[: self._pages(end)]))
         self.oracle.write(self._launched, table, request.sequence, range(request.computed, end), request.scope)
+
+    def _own(self, name: str) -> tuple[int, ...]:
+        """Return the pages that no other may write: where pages match at schedule, not those that were matched."""
+        table, request = self.view.table(name), self.live.get(name)
+        if self.declared.publish is Publish.AT_COMMIT or request is None:
+            return table
+        return table[request.computed // self.page_length :]
 
     def _after_complete(self, before: View, reply: None, name: str, sampled: Sequence[int]) -> None:
         request = self.live.get(name)

@@ -1,0 +1,72 @@
+"""Both sides are judged by the same laws, repeat themselves, and count a history once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from attrs import evolve
+
+from kvescrow.checks.bench.pressure import CALLS, measure
+from kvescrow.checks.targets.protocols import Granted, Kind, ManagerPool, ManagerSetup, Subject
+from kvescrow.checks.targets.registry import subject_called
+from kvescrow.spec.vocabulary import PrefixScope, UserError
+
+RUNS = 20
+
+
+class ForgetsEveryPage:
+    """Grants room without a page."""
+
+    def __init__(self, setup: ManagerSetup) -> None:
+        self.total = setup.pages
+
+    def submit(self, request: str, prompt: Sequence[int], scope: PrefixScope) -> Granted:
+        return Granted()
+
+    def reserve(self, request: str, tokens: int) -> Granted:
+        return Granted()
+
+    def release(self, request: str) -> None:
+        pass
+
+    def evict(self) -> None:
+        pass
+
+    def pages_of(self, request: str) -> tuple[int, ...]:
+        return ()
+
+    def pool(self) -> ManagerPool:
+        return ManagerPool(self.total, frozenset(range(self.total)), frozenset(), {})
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_fault_that_every_history_meets_is_counted_once_in_each() -> None:
+    said: list[str] = []
+    report = measure("toy", Subject(Kind.MANAGER, ForgetsEveryPage), RUNS, 3, said.append)
+    assert report.plain.findings["room"] == RUNS
+    assert report.plain.per_thousand() == 1000
+    assert 0 < report.pressed.calls <= RUNS * CALLS
+    assert said == ["toy, with pressure: 20 runs", "toy, uniform: 20 runs"]
+    figures = report.to_json()["findings_per_thousand_runs"]
+    assert isinstance(figures, dict)
+    assert figures["uniform"] == {"all": 1000.0, "room": 1000.0}
+    assert report.rows()[1][0] == "all"
+    assert measure("toy", Subject(Kind.MANAGER, ForgetsEveryPage), RUNS, 3, said.append) == report
+
+
+def test_what_is_compared_with_the_tables_has_no_laws_to_count() -> None:
+    with pytest.raises(UserError, match="it is compared with the tables"):
+        measure("ledger-memory", subject_called("ledger-memory"), 1, 0, print)
+
+
+def test_a_known_deviation_counts_like_any_finding() -> None:
+    from kvescrow.checks.targets.protocols import ListedDeviation
+
+    steps = (("submit", "r0", (1,), PrefixScope("a")), ("reserve", "r0", 1))
+    listed = ListedDeviation("known", "room", "no page at all", steps)
+    subject = Subject(Kind.MANAGER, ForgetsEveryPage)
+    known = measure("toy", evolve(subject, deviations=(listed,)), 5, 0, lambda line: None)
+    assert known == measure("toy", subject, 5, 0, lambda line: None)
