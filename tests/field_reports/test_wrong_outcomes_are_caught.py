@@ -12,6 +12,7 @@ from kvescrow.reference.pages import BrokenInvariant
 from kvescrow.spec.vocabulary import (
     Cancel,
     Decision,
+    Extend,
     Finish,
     Key,
     LedgerEvent,
@@ -20,6 +21,7 @@ from kvescrow.spec.vocabulary import (
     PageState,
     PoolSnapshot,
     PrefixScope,
+    Promote,
     Reason,
     ReservationSnapshot,
     ReservationState,
@@ -41,6 +43,9 @@ from tests.field_reports import (
     test_c_prefix_scope as c_scope,
 )
 from tests.field_reports import (
+    test_d_admission_and_growth as d,
+)
+from tests.field_reports import (
     test_e_request_identity as e,
 )
 from tests.field_reports import (
@@ -53,7 +58,17 @@ from tests.field_reports.laws import broken_ledger_laws, broken_page_laws
 from tests.field_reports.ledger import Ledger, Terms
 from tests.field_reports.on_reference import OpenStore, ReferenceLedger, ReferencePages, ReferenceWorker, in_memory
 from tests.field_reports.pages import PAGE_LENGTH, SINK, TENANT, Pages
-from tests.field_reports.replies import ACCEPTED, MISS, NOTHING_DUE, RELEASED, SETTLED, SUSPECTED, Answer, refused
+from tests.field_reports.replies import (
+    ACCEPTED,
+    MISS,
+    NOTHING_DUE,
+    RELEASED,
+    SETTLED,
+    SUSPECTED,
+    Answer,
+    queued,
+    refused,
+)
 
 # --- faults of page pools ---------------------------------------------------------------------------------------------
 
@@ -239,6 +254,61 @@ class RemembersRefusals(ReferenceLedger):
         return self._refusals[event.key]
 
 
+class ReservesTheLoad(ReferenceLedger):
+    """Only the first half of what a request needs is reserved; the rest is hoped for."""
+
+    def _apply(self, event: LedgerEvent, authentic: bool) -> Answer:
+        if isinstance(event, Reserve):
+            event = evolve(event, amount=(event.amount + 1) // 2)
+        return super()._apply(event, authentic)
+
+
+class GrowsOnTop(ReferenceLedger):
+    """The whole new size must be free, not the difference."""
+
+    def _apply(self, event: LedgerEvent, authentic: bool) -> Answer:
+        snapshot = self.snapshot()
+        if isinstance(event, Extend) and snapshot.pool_active + event.bound > snapshot.pool_limit:
+            return refused(Reason.POOL_CAPACITY)
+        return super()._apply(event, authentic)
+
+
+class ForgetsWhoWaits(ReferenceLedger):
+    """A waiter that gave up or timed out stays first, so nobody behind it is asked."""
+
+    def _apply(self, event: LedgerEvent, authentic: bool) -> Answer:
+        waiting = self.snapshot().queue
+        self._first = getattr(self, "_first", waiting[0] if waiting else None)
+        if isinstance(event, Promote) and self._first is not None and event.key != self._first:
+            return refused(Reason.BEHIND_OTHERS)
+        answer = super()._apply(event, authentic)
+        waiting = self.snapshot().queue
+        self._first = self._first or (waiting[0] if waiting else None)
+        return answer
+
+
+class WaitsForEver(ReferenceLedger):
+    """What can never fit waits like everything else."""
+
+    def _apply(self, event: LedgerEvent, authentic: bool) -> Answer:
+        answer = super()._apply(event, authentic)
+        return queued(Reason.POOL_CAPACITY) if answer == refused(Reason.NEVER_FITS) else answer
+
+
+class CountsOwnHits(ReferencePages):
+    """The pages of a request's own prefix are room for its new pages."""
+
+    def _admit(self, holder: str, scope: PrefixScope, units: int) -> Answer:
+        return super()._admit(holder, scope, min(units, max(1, units - self.pool.counts().cached)))
+
+
+class SharesTheTail(ReferencePages):
+    """With a shared prefix, one page is all that an admission looks like."""
+
+    def _admit(self, holder: str, scope: PrefixScope, units: int) -> Answer:
+        return super()._admit(holder, scope, min(units, 1) if self.pool.counts().shared else units)
+
+
 # --- planted, and caught ----------------------------------------------------------------------------------------------
 
 CAUGHT = (AssertionError, BrokenInvariant)
@@ -268,6 +338,8 @@ PageVector = Callable[[Callable[..., Pages]], None]
         (TrustsHashes, c_scope.test_b30_equal_hashes_are_not_equal_pages),
         (KeepsOldEpochs, c_scope.test_b26_a_reloaded_adapter_is_another_scope),
         (KeepsOldEpochs, c_scope.test_b35_new_weights_reuse_nothing_of_the_old),
+        (CountsOwnHits, d.test_b41_a_hit_that_nobody_holds_is_counted_as_taken),
+        (SharesTheTail, d.test_b47_growth_is_reserved_where_the_prefix_is_shared),
         (WritesShared, c_cache.test_b34_a_full_hit_computes_its_last_token_in_a_page_of_its_own),
     ],
 )
@@ -298,6 +370,14 @@ def _ledger(fault: type[ReferenceLedger], pool_limit: int, tenants: Mapping[str,
         (KeyedByRequest, e.test_b58_one_id_is_one_request_in_each_tenant),
         (CancelsAnyLife, e.test_b59_a_key_stays_taken_until_its_stop_is_confirmed),
         (FreesOnTime, e.test_b60_a_worker_that_renews_keeps_its_request),
+        (WaitsForEver, d.test_b45_what_can_never_fit_is_refused_at_once),
+        (ReservesTheLoad, d.test_b46_the_output_is_reserved_with_the_prompt),
+        (ReservesTheLoad, d.test_b54_n_answers_are_admitted_all_or_none),
+        (ReservesTheLoad, d.test_b102_work_is_admitted_with_its_whole_need),
+        (GrowsOnTop, d.test_b50_growth_is_one_transition),
+        (GrowsOnTop, d.test_b51_only_the_difference_of_a_growth_is_charged),
+        (ForgetsWhoWaits, d.test_b52_who_stood_behind_a_cancelled_head_is_admitted),
+        (ForgetsWhoWaits, d.test_b53_a_unit_that_was_granted_and_not_taken_goes_to_the_next),
         (RemembersRefusals, e.test_b64_a_refusal_binds_nothing),
         (UnboundKeys, e.test_b63_a_key_is_bound_to_its_parameters),
         (UnboundKeys, f.test_b71_a_duplicate_charges_nothing),
