@@ -91,14 +91,15 @@ def rotate(x: torch.Tensor, turns: torch.Tensor) -> torch.Tensor:
     return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1).to(x.dtype)
 
 
-def _adapted(x: torch.Tensor, weight: torch.Tensor, inward: torch.Tensor, outward: torch.Tensor) -> torch.Tensor:
+def _adapted(
+    x: torch.Tensor, weight: torch.Tensor, scopes: torch.Tensor, inwards: torch.Tensor, outwards: torch.Tensor
+) -> torch.Tensor:
     projected = F.linear(x, weight)
+    if len(inwards) == 1:
+        return projected  # scope 0 alone: the base model
+    inward, outward = (adapters.index_select(0, scopes) for adapters in (inwards, outwards))
     strength = (x.float() * inward.float()).sum(-1, keepdim=True)
     return projected + (strength * outward.float()).to(x.dtype)
-
-
-def _of(scopes: torch.Tensor, *adapters: torch.Tensor) -> list[torch.Tensor]:
-    return [adapter.index_select(0, scopes) for adapter in adapters]
 
 
 def project_qkv(
@@ -114,8 +115,8 @@ def project_qkv(
     rows = x.shape[0]
     normed = rms_norm(x, layer.input_norm, shape.norm_eps)
     q = F.linear(normed, layer.query).view(rows, shape.heads, shape.head_size)
-    k = _adapted(normed, layer.key, *_of(scopes, layer.key_adapter_in, layer.key_adapter_out))
-    v = _adapted(normed, layer.value, *_of(scopes, layer.value_adapter_in, layer.value_adapter_out))
+    k = _adapted(normed, layer.key, scopes, layer.key_adapter_in, layer.key_adapter_out)
+    v = _adapted(normed, layer.value, scopes, layer.value_adapter_in, layer.value_adapter_out)
     k, v = (t.view(rows, shape.kv_heads, shape.head_size) for t in (k, v))
     return rotate(q, turns), rotate(k, turns), v
 

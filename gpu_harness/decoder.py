@@ -155,7 +155,8 @@ class PagedDecoder:
         places = torch.arange(tile.blocks * ATTENTION_BLOCK, device=device)
         if self.recipe.fused:
             seen = positions[:, None, :, None] >= places
-            return _View(tile, rows, (tile.count, 1, 1), seen, (places >= tile.ends[:, None])[:, None, :, None])
+            beyond = places[tile.full_blocks * ATTENTION_BLOCK :] >= tile.ends[:, None]
+            return _View(tile, rows, (tile.count, 1, 1), seen, beyond[:, :, None, None])
         places = places.view(1, -1, 1, ATTENTION_BLOCK)
         hidden = positions[:, None, :, None] < places
         items = (tile.count, tile.blocks, self.weights.shape.kv_heads)
@@ -186,16 +187,21 @@ class PagedDecoder:
 
     def _attend_fused(self, q: torch.Tensor, pages: torch.Tensor, view: "_View") -> torch.Tensor:
         """The same by the library's attention over whole contexts, in the model's own dtype."""
-        shape, tile = self.weights.shape, view.tile
-        gathered = pages.index_select(0, tile.table.flatten())
-        split = gathered.view(tile.count, -1, 2, PAGE_LENGTH, shape.kv_heads, shape.head_size)
-        size = (tile.count, shape.kv_heads, -1, shape.head_size)
-        keys, values = (part.reshape(size) for part in split.permute(2, 0, 4, 1, 3, 5).unbind(0))
-        # Scores of what lies beyond are masked, but a NaN there would pass through the mask, which is added.
-        keys, values = (part.masked_fill(view.beyond, 0.0) for part in (keys, values))
+        tile = view.tile
+        keys, values = (self._context(pages[:, part], view) for part in (0, 1))
         queries = self._tile_queries(q, tile, view.rows).to(q.dtype)
         output = F.scaled_dot_product_attention(queries, keys, values, attn_mask=view.hidden, scale=1.0)
         return self._tile_rows(output, tile).to(q.dtype)
+
+    def _context(self, pages: torch.Tensor, view: "_View") -> torch.Tensor:
+        """K or V of a tile's contexts, [tiles, kv_heads, tokens, head_size], zero beyond each end.
+
+        Scores of what lies beyond are masked, but a NaN there would pass through the mask, which is added.
+        """
+        tile = view.tile
+        whole = pages.index_select(0, tile.table.flatten()).view(tile.count, -1, *pages.shape[-2:])
+        whole[:, tile.full_blocks * ATTENTION_BLOCK :].masked_fill_(view.beyond, 0.0)
+        return whole.transpose(1, 2)
 
     def _tile_rows(self, joined: torch.Tensor, tile: Tile) -> torch.Tensor:
         """The outputs [tiles, kv_heads, rows, head_size] of the real queries, [used rows, query width]."""
@@ -224,7 +230,8 @@ class _View:
 
     `hidden` [items, rows, ATTENTION_BLOCK]: tokens after the query; padding rows are at position 0 and see one.
     `beyond` [tiles, blocks that are not full, 1, ATTENTION_BLOCK, 1]: places after the context. Fused attention has no
-    blocks: `hidden` [tiles, 1, rows, tokens] are then the tokens that the query sees, `beyond` [tiles, 1, tokens, 1].
+    blocks: `hidden` [tiles, 1, rows, tokens] are then the tokens that the query sees, `beyond` [tiles, tokens of blocks
+    that are not full, 1, 1].
     """
 
     tile: Tile

@@ -147,6 +147,12 @@ class ModelWeights:
         """Scope ids run from 0 to scopes - 1."""
         return int(self.layers[0].key_adapter_in.shape[0])
 
+    def without_adapters(self) -> "ModelWeights":
+        """The base model alone: scope 0, whose adapter adds nothing."""
+        names = ("key_adapter_in", "key_adapter_out", "value_adapter_in", "value_adapter_out")
+        layers = (evolve(layer, **{name: getattr(layer, name)[:1] for name in names}) for layer in self.layers)
+        return evolve(self, layers=tuple(layers))
+
     def converted(self, device: torch.device | str, dtype: torch.dtype | None = None) -> "ModelWeights":
         """The same weights on `device`, in `dtype` if given."""
 

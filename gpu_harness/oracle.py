@@ -110,6 +110,8 @@ class DenseOracle:
     def _adapted(
         self, x: torch.Tensor, weight: torch.Tensor, inward: torch.Tensor, outward: torch.Tensor, count: int
     ) -> torch.Tensor:
+        if len(inward) == 1:
+            return self._heads(x, weight, count)  # no adapters: the base model
         strength = torch.sum(x.float() * inward[self._scope].float(), dim=1, keepdim=True)
         extra = (strength * outward[self._scope].float()).to(x.dtype)[:count]
         return self._heads(x, weight, count) + _heads(extra, self._weights.shape.head_size)

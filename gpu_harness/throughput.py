@@ -99,7 +99,8 @@ def measured(asked: Asked, show: Callable[[str], None]) -> Measured:
 
 
 def _measured(platform: Platform, device: Device, asked: Asked, show: Callable[[str], None]) -> Measured:
-    weights, clock = platform.base, _Clock(device)
+    # The peer has no adapters, so neither has what is measured beside it.
+    weights, clock = platform.base.without_adapters(), _Clock(device)
     model = transformers_model(weights, asked.context + asked.rounds * asked.steps + asked.prefill + 1)
     rates: dict[tuple[str, str, int], list[float]] = {}
     recipes = {OURS_FAST: (FAST, True), OURS_EXACT: (platform.probe.recipe, True)}

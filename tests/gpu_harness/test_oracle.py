@@ -55,7 +55,7 @@ def test_a_prompt_read_at_once_has_the_bits_of_one_read_token_by_token(
 
 def test_a_comparison_finds_one_bit_and_one_token() -> None:
     logits = torch.randn(3, SHAPES["tiny"].vocabulary)
-    oracle = OracleRun((4, 5, 6), logits.clone())
+    oracle = OracleRun((4, 5, 6), logits.clone(), sums=())
     assert compare_with_oracle(1, (4, 5, 6), logits, oracle).clean
     logits.view(torch.int32)[1, 7] ^= 1
     evidence = compare_with_oracle(1, (4, 5, 7), logits, oracle)
