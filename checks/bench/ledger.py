@@ -10,12 +10,14 @@ since most of the time is spent on waiting for it; in memory they are by process
 processors busy, the wall clock measures processor time instead of the disk, and ours needs more of that.
 """
 
+import os
+import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, TemporaryFile
 
 from kvescrow.checks.bench.report import BenchReport, BenchRow, interleaved_rates, machine
 from kvescrow.checks.targets.engines import BareDict, Engine, PostgresEngine, SqliteEngine, ValkeyEngine
@@ -39,6 +41,8 @@ WARM_UP = 160 * BATCH
 """Operations before the first round. A log that still grows costs more at each commit than one that is written over
 in place, and ours, which writes more, would leave that state sooner than its ceiling."""
 CLIENTS = (4, 16)
+SYNCS = 21
+"""Writes behind the time that one takes to reach the disk, after all rows."""
 UNIT = "events/s"
 
 Round = Callable[[int], int]
@@ -54,7 +58,23 @@ def measure(rounds: int = 7, stores: Sequence[str] = STORES) -> BenchReport:
     found: list[BenchRow] = []
     for store in stores:
         found += _memory_rows(rounds) if store == "memory" else _durable_rows(store, rounds)
-    return BenchReport(machine(), tuple(found))
+    # Both decide what the ratios of durable stores mean: see above.
+    circumstances = {"load": f"{os.getloadavg()[0]:.1f}", "sync": f"{_sync_time() * 1e3:.2f} ms"}
+    return BenchReport({**machine(), **circumstances}, tuple(found))
+
+
+def _sync_time() -> float:
+    """Return the median seconds in which a page that is appended to a file reaches the disk."""
+
+    def append() -> float:
+        start = time.perf_counter()
+        file.write(bytes(4096))
+        file.flush()
+        os.fsync(file.fileno())
+        return time.perf_counter() - start
+
+    with TemporaryFile(prefix="kvescrow-bench-") as file:
+        return statistics.median(append() for _ in range(SYNCS))
 
 
 def _memory_rows(rounds: int) -> list[BenchRow]:
