@@ -50,6 +50,8 @@ LEASE, RETENTION, WAIT, DEADLINE = 10**9, 10**12, 10**15, 10**17
 """Microseconds, each so much longer than the one before that a clock moved past some never reaches the next."""
 _FAR = 1000
 """How far a stale life or generation is from every real one."""
+_CIRCUMSTANTIAL = frozenset({"reserve", "promote", "forget", "finish"})
+"""Events whose circumstances cannot be had in every state."""
 _LEASED = (S.RESERVED, S.RUNNING)
 _DONE: Said = (Decision.NOTED, Reason.NONE)
 """The clock was moved."""
@@ -60,6 +62,7 @@ class LedgerDriver:
 
     def __init__(self, instance: Instance, target: Target) -> None:
         self.graph = Graph(instance)
+        self.moves = instance.moves
         self.key_of_move = [key_of(move.binds["reservation"]) for move in instance.moves]
         self.keys = [key_of(p.name) for p in instance.places if p.name.startswith("reservation ")]
         tenants = {p.name: p.reads_as for p in instance.places if p.name.startswith("tenant ")}
@@ -163,12 +166,12 @@ class LedgerSubject:
 
     def do(self, answer: Answer) -> Said | None:
         """Do the event of the move; None where its circumstances cannot be had."""
-        move = self._driver.graph.instance.moves[answer.move]
-        key = self._driver.key_of_move[answer.move]
-        mark = self._mark(key)
-        if not self._is_possible(move, key, mark):
+        driver = self._driver
+        move, key = driver.moves[answer.move], driver.key_of_move[answer.move]
+        mark = (self._seen and self._marks.get(key)) or self._mark(key)
+        if move.event in _CIRCUMSTANTIAL and not self._is_possible(move, key, mark):
             return None
-        if move.given["pool", "clock"] == LATE and not answer.keeps:
+        if not answer.keeps and move.given["pool", "clock"] == LATE:
             refused = self._let_lapse(key, mark)
             if refused is not _DONE:
                 return refused

@@ -179,8 +179,9 @@ class _Explorer:
             culprit = self._culprit(state, subject)
             level.parted = ((state, culprit), str(expected(state)), str(subject.shows()))
             return
-        for answer in changing:
-            copy = subject.copy()
+        for left, answer in zip(range(len(changing), 0, -1), changing, strict=True):
+            # Nothing asks for this state again after the last move, so that one needs no copy.
+            copy = subject.copy() if left > 1 else subject
             agreed = self._agrees(state, answer, copy.do(answer))
             if agreed is None:
                 continue
