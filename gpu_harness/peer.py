@@ -1,5 +1,6 @@
 """The same weights in transformers, to compare with: another implementation of the same model, by other people."""
 
+import importlib.util
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,11 @@ _NAMES = {
 }
 
 
+def peer_installed() -> bool:
+    """Whether transformers is here."""
+    return importlib.util.find_spec("transformers") is not None
+
+
 def transformers_model(weights: ModelWeights, positions: int) -> "LlamaForCausalLM":
     """A transformers model whose parameters are the tensors of `weights` (scope 0). Raises UserError without it."""
     try:
@@ -44,7 +50,7 @@ def transformers_model(weights: ModelWeights, positions: int) -> "LlamaForCausal
         num_key_value_heads=shape.kv_heads,
         head_dim=shape.head_size,
         rms_norm_eps=shape.norm_eps,
-        rope_theta=shape.rope_theta,
+        rope_parameters={"rope_type": "default", "rope_theta": shape.rope_theta},
         max_position_embeddings=positions,
         tie_word_embeddings=shape.tied,
         dtype=weights.dtype,

@@ -18,7 +18,7 @@ from kvescrow.gpu_harness.conform.settings import SEEDED, Settings
 from kvescrow.gpu_harness.device import Device
 from kvescrow.gpu_harness.generate import Batch
 from kvescrow.gpu_harness.model import ModelWeights
-from kvescrow.gpu_harness.peer import TransformersDecode, TransformersPrefill, transformers_model
+from kvescrow.gpu_harness.peer import TransformersDecode, TransformersPrefill, peer_installed, transformers_model
 from kvescrow.spec.vocabulary import UserError
 
 BANDWIDTH_BYTES = 1 << 28
@@ -101,7 +101,8 @@ def measured(asked: Asked, show: Callable[[str], None]) -> Measured:
 def _measured(platform: Platform, device: Device, asked: Asked, show: Callable[[str], None]) -> Measured:
     # The peer has no adapters, so neither has what is measured beside it.
     weights, clock = platform.base.without_adapters(), _Clock(device)
-    model = transformers_model(weights, asked.context + asked.rounds * asked.steps + asked.prefill + 1)
+    positions = asked.context + asked.rounds * asked.steps + asked.prefill + 1
+    model = transformers_model(weights, positions) if peer_installed() else None
     rates: dict[tuple[str, str, int], list[float]] = {}
     recipes = {OURS_FAST: (FAST, True), OURS_EXACT: (platform.probe.recipe, True)}
     recipes[OURS_UNWATCHED] = (platform.probe.recipe, False)
@@ -112,7 +113,8 @@ def _measured(platform: Platform, device: Device, asked: Asked, show: Callable[[
         engines: dict[str, Callable[[int], None]] = {
             name: _Ours(device, weights, recipe, prompts, room, watched) for name, (recipe, watched) in recipes.items()
         }
-        engines[THEIRS] = TransformersDecode(model, prompts)
+        if model is not None:
+            engines[THEIRS] = TransformersDecode(model, prompts)
         for name, seconds in _turns(engines, asked.steps, asked.rounds, clock):
             rates.setdefault((DECODE, name, size), []).append(size * asked.steps / seconds)
     show(f"prefill of {asked.prefill}")
@@ -120,7 +122,8 @@ def _measured(platform: Platform, device: Device, asked: Asked, show: Callable[[
     once: dict[str, Callable[[int], None]] = {
         name: _OurPrefill(device, weights, recipe, prompt) for name, (recipe, watched) in recipes.items() if watched
     }
-    once[THEIRS] = TransformersPrefill(model, prompt)
+    if model is not None:
+        once[THEIRS] = TransformersPrefill(model, prompt)
     for name, seconds in _turns(once, 1, asked.rounds, clock):
         rates.setdefault((PREFILL, name, 1), []).append(asked.prefill / seconds)
     return Measured(

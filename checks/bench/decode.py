@@ -13,9 +13,10 @@ Rates = Mapping[tuple[str, str, int], float]
 def report(
     rates: Rates, batches: Sequence[int], *, context: int, prefill: int, floor: float, about: str
 ) -> BenchReport:
-    """Fast beside transformers, exact beside fast, evidence on beside off, and one token at a time beside `floor`.
+    """Fast beside transformers where it is installed, exact beside fast, evidence on beside off.
 
-    `floor` is the rate at which the weights alone could be read; `about` names model, type and device.
+    One token at a time stands beside `floor` too, the rate at which the weights alone could be read. `about` names
+    model, type and device.
     """
     rows = []
     for size in batches:
@@ -24,13 +25,14 @@ def report(
         }
         name = f"decode, batch {size}, context {context}"
         rows += [
-            BenchRow(f"{name}, fast", decode["fast"], decode["transformers"], "transformers generate", UNIT),
+            BenchRow(f"{name}, fast", decode["fast"], decode.get("transformers"), "transformers generate", UNIT),
             BenchRow(f"{name}, exact", decode["exact"], decode["fast"], "fast", UNIT),
             BenchRow(f"{name}, evidence on", decode["exact"], decode["exact without evidence"], "evidence off", UNIT),
         ]
     if 1 in batches:
         rows.append(BenchRow("decode, batch 1, fast", rates["decode", "fast", 1], floor, "reading the weights", UNIT))
-    fast, exact, theirs = (rates["prefill", engine, 1] for engine in ("fast", "exact", "transformers"))
+    fast, exact = (rates["prefill", engine, 1] for engine in ("fast", "exact"))
+    theirs = rates.get(("prefill", "transformers", 1))
     rows += [
         BenchRow(f"prefill of {prefill}, fast", fast, theirs, "transformers", UNIT),
         BenchRow(f"prefill of {prefill}, exact", exact, fast, "fast", UNIT),

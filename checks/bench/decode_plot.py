@@ -18,7 +18,7 @@ def write_plot(path: Path, rates: Rates, about: str) -> None:
     labels = [*(f"decode, batch {size}" for size in sizes), "prefill"]
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.add_subplot()
-    for place, engine in enumerate(ENGINES):
+    for place, engine in enumerate(name for name in ENGINES if ("prefill", name, 1) in rates):
         heights = [*(rates["decode", engine, size] for size in sizes), rates["prefill", engine, 1]]
         axes.bar([index + 0.27 * (place - 1) for index in range(len(labels))], heights, 0.25, label=engine)
     axes.set_xticks(range(len(labels)), labels)

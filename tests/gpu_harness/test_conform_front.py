@@ -12,6 +12,7 @@ import torch
 from attrs import evolve
 
 from kvescrow.checks.cli.front import main
+from kvescrow.checks.monitor import check_journal
 from kvescrow.gpu_harness import front
 from kvescrow.gpu_harness.conform import Conduct, ConformFault
 from kvescrow.gpu_harness.front import Asked
@@ -97,6 +98,10 @@ def test_a_run_that_breaks_off_has_failed_and_is_never_caught(
         (Asked(device="cpu", sabotage="all", journal=Path("j")), "journal: a sabotaged run writes none"),
         (Asked(device="cpu", sabotage="all", requests=5), "sabotages have a workload of their own"),
         (Asked(device="cpu", sabotage="all", seeds=0), "seeds: 0 is too few"),
+        (Asked(device="cpu", mode="quick"), "mode: 'quick' is not known"),
+        (Asked(device="cpu", weights="gpt"), "weights: 'gpt' is not known"),
+        (Asked(device="cpu", sabotage="all", mode="fast"), "mode: sabotages are shown by exact arithmetic"),
+        (Asked(device="cpu", sabotage="all", minutes=1.0), "minutes: a soak has neither sabotages nor a journal"),
         (Asked(device="cpu", seeds=2), "seeds: only sabotages are run under several"),
     ],
 )
@@ -104,6 +109,28 @@ def test_a_user_s_mistake_is_said_with_its_remedy(asked: Asked, message: str) ->
     with pytest.raises(UserError) as mistake:
         front.run(asked)
     assert message in str(mistake.value)
+
+
+def test_a_soak_says_what_it_ran_and_ends_in_time() -> None:
+    report = front.run(Asked(device="cpu", requests=8, minutes=0.0))
+    assert report.json["soak"]["runs"] == 1
+    assert report.json["soak"]["requests"] == report.json["requests"] == 10
+    assert report.summary.startswith("soak: 1 run(s), 10 requests, ")
+
+
+def test_every_worker_of_a_run_has_a_journal_that_the_tables_allow(tmp_path: Path) -> None:
+    file = tmp_path / "run.jsonl"
+    report = front.run(Asked(device="cpu", requests=40, journal=file))
+    assert report.json["verdict"] == "passed", report.summary
+    assert (report.json["workers_killed"], report.json["epochs"]) == (2, 1)
+    assert report.json["grown"] > 0 and report.json["lost_in_flight"] > 0
+    files = [file, *(tmp_path / f"run.jsonl.{number}" for number in (2, 3))]
+    verdicts = [check_journal(each) for each in files]
+    assert [verdict.outcome.value for verdict in verdicts] == ["passed"] * 3
+    assert sum(verdict.events for verdict in verdicts) == report.json["journal_events"]
+    assert {"fence.failed", "extend.grant"} <= set(verdicts[0].rows) | {
+        row.removeprefix("reservation.") for row in verdicts[0].rows
+    }
 
 
 BARE = """
