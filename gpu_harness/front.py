@@ -73,6 +73,8 @@ class Asked:
     """No growth, no change of weights, no killed worker."""
     minutes: float | None = None
     """Runs follow each other, each with another seed, for so long; None: one run."""
+    records: Path | None = None
+    """A new file for a record of each request; None: none is written."""
 
     @property
     def settings(self) -> Settings:
@@ -124,6 +126,8 @@ def run(asked: Asked, progress: Progress | None = None) -> Report:
 
 def _check(asked: Asked) -> None:
     """Refuse what does not go together. Raises UserError."""
+    if asked.records is not None and (asked.minutes is not None or asked.sabotage is not None):
+        raise UserError("records: only one run without sabotage writes them; leave the others out")
     if asked.minutes is not None and (asked.sabotage is not None or asked.journal is not None):
         raise UserError("minutes: a soak has neither sabotages nor a journal; leave one of the two out")
     if asked.sabotage is None:
@@ -155,7 +159,7 @@ def _trace(name: str | None) -> Trace:
 
 
 def _conform(asked: Asked, settings: Settings, progress: Progress | None) -> Report:
-    result = conform(_trace(asked.trace), settings, journal=asked.journal, progress=progress)
+    result = conform(_trace(asked.trace), settings, journal=asked.journal, records=asked.records, progress=progress)
     return Report(result.as_json(), result.summary)
 
 

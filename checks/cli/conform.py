@@ -30,6 +30,11 @@ from kvescrow.checks.cli.progress import progress
     help="Write the journal of every decision to this new file, for `kvescrow check-journal`.",
 )
 @click.option(
+    "--records",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write a record of each request to this new file, for `kvescrow grade`.",
+)
+@click.option(
     "--weights", default="seeded", show_default=True, help="seeded, or smollm2: a real model, prompts of text."
 )
 @click.option("--mode", default="exact", show_default=True, help="exact (compared bit for bit), or fast.")
@@ -46,6 +51,7 @@ def command(
     shape: str,
     trace: str | None,
     journal: Path | None,
+    records: Path | None,
     weights: str,
     mode: str,
     calm: bool,
@@ -63,7 +69,9 @@ def command(
     # torch takes seconds to load.
     from kvescrow.gpu_harness.front import Asked, run
 
-    asked = Asked(device, sabotage, requests, seed, seeds, dtype, shape, trace, journal, weights, mode, calm, minutes)
+    asked = Asked(
+        device, sabotage, requests, seed, seeds, dtype, shape, trace, journal, weights, mode, calm, minutes, records
+    )
     with progress("conform") as advance:
         report = run(asked, lambda done, total: advance(done, total, ""))
     return conclude(report.json, report.summary, json_file)

@@ -22,6 +22,11 @@ def whole_pages(tokens: int) -> int:
     return -(-tokens // PAGE_LENGTH) * PAGE_LENGTH
 
 
+def again_of(key: Key) -> Key:
+    """Return the name under which a client asks again for what it asked for under `key`."""
+    return Key(key.tenant, f"{key.request}/again")
+
+
 class Arrivals:
     """The requests of a run that are not in the batch."""
 
@@ -99,6 +104,6 @@ class Arrivals:
     def ask_again(self, lost: Sequence[Planned], now: int) -> None:
         """Clients whose requests failed ask again, under a new name: a failed key is taken (IDN-3)."""
         for planned in lost:
-            again = evolve(planned, key=Key(planned.key.tenant, f"{planned.key.request}/again"), arrival=now)
+            again = evolve(planned, key=again_of(planned.key), arrival=now)
             self._by_key[again.key] = again
             self._coming.appendleft(again)

@@ -16,6 +16,7 @@ from kvescrow.gpu_harness.conform.journal import RunJournal
 from kvescrow.gpu_harness.conform.judge import compared_with_oracle
 from kvescrow.gpu_harness.conform.loop import Clock, Loop
 from kvescrow.gpu_harness.conform.platform import Platform, open_platform
+from kvescrow.gpu_harness.conform.records import run_of
 from kvescrow.gpu_harness.conform.result import ConformResult
 from kvescrow.gpu_harness.conform.serving import Serving
 from kvescrow.gpu_harness.conform.settings import LIMITS, TENANT_SHARE, Settings
@@ -23,6 +24,7 @@ from kvescrow.gpu_harness.conform.workload import BLOCK, TENANTS, Planned, workl
 from kvescrow.gpu_harness.evidence import EvidenceKind, Finding, from_findings
 from kvescrow.gpu_harness.pages import PAGE_LENGTH
 from kvescrow.gpu_harness.streams import EventMisuse
+from kvescrow.reference.grading.files import write_run
 from kvescrow.reference.ledger import LedgerConfig, TenantConfig
 from kvescrow.reference.traces import Trace
 
@@ -46,6 +48,7 @@ def conform(
     *,
     conduct: Conduct | None = None,
     journal: Path | None = None,
+    records: Path | None = None,
     progress: Progress | None = None,
 ) -> ConformResult:
     """Run `trace` on a decoder under the reference's control, and watch its memory (CON-1, CON-2).
@@ -55,7 +58,9 @@ def conform(
     """
     with open_platform(settings) as platform:
         offered = of_trace(trace, settings, platform)
-        return conform_on(platform, offered, settings, conduct=conduct, journal=journal, progress=progress)
+        return conform_on(
+            platform, offered, settings, conduct=conduct, journal=journal, records=records, progress=progress
+        )
 
 
 def of_trace(trace: Trace, settings: Settings, platform: Platform) -> Workload:
@@ -85,6 +90,7 @@ def conform_on(
     *,
     conduct: Conduct | None = None,
     journal: Path | None = None,
+    records: Path | None = None,
     progress: Progress | None = None,
 ) -> ConformResult:
     """Run `offered` on `platform`; as `conform`.
@@ -107,7 +113,7 @@ def conform_on(
     finally:
         loop.close()
     verdict = record.close()
-    return ConformResult(
+    result = ConformResult(
         settings=settings,
         trace=offered.name,
         attribution=offered.attribution,
@@ -126,6 +132,9 @@ def conform_on(
         texts=_texts(platform, loop.served),
         seconds=time.perf_counter() - began,
     )
+    if records is not None:
+        write_run(records, run_of(result, offered.planned, loop.clients, frozenset(loop.arrivals.keys), ended=clock()))
+    return result
 
 
 def _texts(platform: Platform, served: Sequence[Serving]) -> tuple[tuple[str, str], ...]:

@@ -60,7 +60,7 @@ class Loop:
     ) -> None:
         self._platform, self._settings = platform, settings
         self.control, self.conduct, self._clock = control, conduct, clock
-        self.clients, self.tally = Clients(), Tally()
+        self.clients, self.tally = Clients(clock), Tally()
         self.arrivals = Arrivals(planned, control, self.clients, self.tally, growth=settings.growth, progress=progress)
         self.machine = Machine(platform, conduct, settings.pages, epoch=0)
         self._batch: dict[Key, Serving] = {}
