@@ -9,7 +9,7 @@ from kvescrow.checks.fuzz.driver import INVARIANTS_EVERY, Driver, next_goals, ro
 from kvescrow.checks.fuzz.goals import Goal
 from kvescrow.checks.targets.protocols import ReleaseFacts, ReleaseSetup, ReleaseTarget, Subject
 from kvescrow.spec.language.compiler import compiled
-from kvescrow.spec.tables.release import RELEASE
+from kvescrow.spec.tables.release import RELEASE, SERVING
 from kvescrow.spec.vocabulary import GradeVerdict
 from kvescrow.spec.world.outcome import Outcome, violated
 from kvescrow.spec.world.release import ReleaseWorld
@@ -50,10 +50,21 @@ class ReleaseDriver(Driver):
         self.perform((reaching or choices)[0])
 
     def approach(self, goal: Goal, who: int, turn: int) -> bool:
-        """Take a shortest way to the goal, by the states alone."""
+        """Take a shortest way to the goal, by the states alone; every other way has work of the candidate in flight.
+
+        Without it a candidate comes to its end with nothing to drain, to orphan or to settle.
+        """
+        if turn % 2 and self._may_have_work():
+            self.perform(Call("grant", (self.world.view["candidate"]["epoch"],)))
+            return False
         steps = next_goals(goal, self.world.view["release"]["state"], turn)
         self.act(steps[0] if steps else goal, who, turn)
         return not steps or steps[0] is goal
+
+    def _may_have_work(self) -> bool:
+        """Return whether the candidate has nothing in flight, and may be granted more."""
+        state, in_flight = self.world.view["release"]["state"], self.world.view["candidate"]["in_flight"]
+        return state in SERVING and in_flight == 0
 
     def _choices(self, event: str, turn: int) -> list[Call]:
         """Return `event` with every parameter that the rows tell apart."""
