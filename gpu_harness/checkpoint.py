@@ -55,7 +55,7 @@ def shape_from_config(path: Path) -> ModelShape:
     """The shape in a Hugging Face config.json. Raises UserError naming the field."""
     try:
         config = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as failure:
+    except (OSError, ValueError, RecursionError) as failure:
         raise UserError(f"{path}: cannot be read as JSON ({failure}); give the folder of a checkpoint") from failure
     if not isinstance(config, dict):
         raise UserError(f"{path}: must be a JSON object")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from kvescrow.checks.cli.output import conclude, json_option
+from kvescrow.checks.cli.output import conclude, json_option, refuse_unknown_picture
 from kvescrow.checks.cli.progress import progress
 
 
@@ -14,7 +14,9 @@ from kvescrow.checks.cli.progress import progress
 )
 @click.option("--shape", default="tiny", show_default=True, help="Shape of the model: tiny, small or llama-1b.")
 @click.option("--dtype", default="float32", show_default=True, help="float32 or bfloat16.")
-@click.option("--seed", type=int, default=1, show_default=True, help="Seed of weights, tokens and sizes.")
+@click.option(
+    "--seed", type=click.IntRange(0, 2**62), default=1, show_default=True, help="Seed of weights, tokens and sizes."
+)
 @click.option(
     "--gap",
     type=click.IntRange(1),
@@ -49,6 +51,8 @@ def command(
 
     The coefficients have the names and units of `[cost]` in a replay's configuration.
     """
+    if plot is not None:
+        refuse_unknown_picture(plot)
     # torch takes seconds to load.
     from kvescrow.gpu_harness.calibration.front import Asked, run
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from kvescrow.checks.cli.output import conclude, json_option
+from kvescrow.checks.cli.output import conclude, json_option, new_file
 from kvescrow.checks.cli.progress import progress
 
 
@@ -19,7 +19,9 @@ from kvescrow.checks.cli.progress import progress
     "the printed matrix names them.",
 )
 @click.option("--requests", type=int, help="Requests of the trace; 100 where left out.")
-@click.option("--seed", type=int, default=1, show_default=True, help="Seed of weights, tokens and cancels.")
+@click.option(
+    "--seed", type=click.IntRange(0, 2**62), default=1, show_default=True, help="Seed of weights, tokens and cancels."
+)
 @click.option("--seeds", type=int, default=1, show_default=True, help="Run sabotages under so many seeds.")
 @click.option("--dtype", default="float32", show_default=True, help="float32 or bfloat16.")
 @click.option("--shape", default="tiny", show_default=True, help="Shape of the model: tiny, small or llama-1b.")
@@ -32,6 +34,7 @@ from kvescrow.checks.cli.progress import progress
 @click.option(
     "--records",
     type=click.Path(dir_okay=False, path_type=Path),
+    callback=new_file,
     help="Write a record of each request to this new file, for `kvescrow grade`.",
 )
 @click.option(

@@ -8,14 +8,22 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kvescrow.checks.cli.output import columns, conclude, json_option
+from kvescrow.checks.cli.output import columns, conclude, json_option, refuse_unknown_picture
 from kvescrow.spec.vocabulary import UserError
 
 if TYPE_CHECKING:
     from kvescrow.checks.experiments.result import Experiment
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
-_plot = click.option("--plot", type=_FILE, help="Draw the result into this .png or .svg file.")
+
+
+def _picture(_: click.Context, __: click.Parameter, path: Path | None) -> Path | None:
+    if path is not None:
+        refuse_unknown_picture(path)
+    return path
+
+
+_plot = click.option("--plot", type=_FILE, callback=_picture, help="Draw the result into this .png or .svg file.")
 _cost = click.option(
     "--cost",
     type=_FILE,
@@ -37,7 +45,9 @@ def command() -> None:
 @click.option("--gap", type=click.IntRange(1), default=20, show_default=True, help="Longest token gap, in ms.")
 @click.option("--deadline", type=click.IntRange(1), default=1000, show_default=True, help="Of the prompt, in ms.")
 @click.option("--prompt", type=click.IntRange(1), default=32_768, show_default=True, help="Its tokens.")
-@click.option("--decodes", type=click.IntRange(0), default=32, show_default=True, help="Sequences beside it.")
+@click.option(
+    "--decodes", type=click.IntRange(0, 1_000_000), default=32, show_default=True, help="Sequences beside it."
+)
 @click.option("--context", type=click.IntRange(0), default=4_000, show_default=True, help="Tokens behind each.")
 @click.option("--largest", type=click.IntRange(64), default=8_192, show_default=True, help="Most tokens in a step.")
 @_cost
@@ -100,9 +110,9 @@ def prefix_ownership(
 @click.option("--gap", type=click.IntRange(1), default=30, show_default=True, help="Token gap of the chat, in ms.")
 @click.option("--first-token", type=click.IntRange(1), default=500, show_default=True, help="Of the chat, in ms.")
 @click.option("--document", type=click.IntRange(1, 500_000), default=16_000, show_default=True, help="Its tokens.")
-@click.option("--document-every", type=click.IntRange(1), default=200, show_default=True, help="In ms.")
+@click.option("--document-every", type=click.IntRange(1, 600_000), default=200, show_default=True, help="In ms.")
 @click.option("--document-first-token", type=click.IntRange(1), default=4_000, show_default=True, help="In ms.")
-@click.option("--chat-every", type=click.IntRange(1), default=100, show_default=True, help="In ms.")
+@click.option("--chat-every", type=click.IntRange(1, 600_000), default=100, show_default=True, help="In ms.")
 @_cost
 @_plot
 @_app

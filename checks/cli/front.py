@@ -1,5 +1,6 @@
 """The `kvescrow` command: its verbs, and how mistakes are told."""
 
+import io
 import sys
 from typing import Any
 
@@ -68,6 +69,9 @@ def kvescrow() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit with its status. A user's mistake is one message, never a traceback."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A name from a file may have characters that the terminal's encoding lacks; they are told escaped.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         status: Any = kvescrow.main(args=arguments, prog_name="kvescrow", standalone_mode=False)
     except UserError as error:

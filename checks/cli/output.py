@@ -4,8 +4,9 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 
@@ -21,8 +22,21 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def json_option(function: Command) -> Command:
-    """Add `--json [FILE]`: the result as JSON, to standard output where no file is named."""
-    return click.option(
+    """Add `--json [FILE]`: the result as JSON, to standard output where no file is named.
+
+    A file that cannot be written is refused before the verb does anything, so that no result is lost after a long run.
+    """
+
+    @wraps(function)
+    def checked(*arguments: Any, json_file: str | None, **options: Any) -> Any:
+        if json_file is not None:
+            _refuse_two_uses(json_file, options)
+        # A folder that the verb is told to write may be missing yet.
+        if json_file not in (None, "-") and Path(json_file).parent not in options.values():
+            refuse_unwritable(Path(json_file))
+        return function(*arguments, json_file=json_file, **options)
+
+    option = click.option(
         "--json",
         "json_file",
         is_flag=False,
@@ -30,7 +44,8 @@ def json_option(function: Command) -> Command:
         default=None,
         metavar="[FILE]",
         help="Write the result as JSON to FILE, or to standard output where FILE is `-` or left out.",
-    )(function)
+    )
+    return cast(Command, option(checked))
 
 
 def exit_status(verdict: str) -> int:
@@ -53,12 +68,47 @@ def conclude(result: Json, summary: str, json_file: str | None) -> int:
     return exit_status(str(result["verdict"]))
 
 
+def _refuse_two_uses(json_file: str, options: Mapping[str, Any]) -> None:
+    """Raise `UserError` where the result would be written over another file of the same command line."""
+    for value in options.values():
+        for each in value if isinstance(value, tuple) else (value,):
+            same = isinstance(each, str | Path) and os.path.realpath(each) == os.path.realpath(json_file)
+            if same and os.path.realpath(json_file) != os.path.realpath("."):
+                raise UserError(f"{json_file}: named twice in this command; name another file for --json")
+
+
+def refuse_unwritable(path: Path) -> None:
+    """Raise `UserError` where no file can be written to `path`: before a long run, not after it."""
+    if os.path.isdir(path):
+        raise UserError(f"{path}: is a directory; name a file in it")
+    if not os.path.isdir(path.parent):
+        raise UserError(f"{path}: cannot be written (no folder {path.parent}); name a file in a folder that exists")
+    if not os.access(path.parent, os.W_OK):
+        raise UserError(f"{path}: cannot be written (Permission denied); name a file in another folder")
+
+
+def new_file(_: click.Context, __: click.Parameter, path: Path | None) -> Path | None:
+    """Return what an option names: the callback of one whose file is written after a long run, and must be new."""
+    if path is not None and os.path.lexists(path):
+        raise UserError(f"{path}: exists already; name a new file")
+    if path is not None:
+        refuse_unwritable(path)
+    return path
+
+
+def refuse_unknown_picture(path: Path) -> None:
+    """Raise `UserError` where `path` is no name of a picture that is written here, or cannot be written."""
+    if path.suffix not in (".png", ".svg"):
+        raise UserError(f"{path}: no known kind of picture; name a .png or .svg file")
+    refuse_unwritable(path)
+
+
 def write_atomically(path: Path, text: str) -> None:
     """Write `text` to `path`, whole or not at all; raise `UserError` where it cannot be written."""
     try:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
+            with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
                 file.write(text)
             os.replace(temporary, path)
         except BaseException:

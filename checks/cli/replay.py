@@ -1,6 +1,7 @@
 """`kvescrow replay`."""
 
 import json
+import os
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from attrs import evolve
 
-from kvescrow.checks.cli.output import conclude, json_option
+from kvescrow.checks.cli.output import conclude, json_option, new_file
 from kvescrow.checks.cli.progress import progress
 from kvescrow.checks.cli.replay_summary import summary
 from kvescrow.spec.vocabulary import UserError
@@ -35,7 +36,12 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--seed", type=click.IntRange(0), help="Seed of the injected cancels.")
 @click.option("--requests", type=click.IntRange(1), help="Only the first so many requests.")
 @click.option("--journal", type=click.Path(path_type=Path), help="Also write the journal to a new file.")
-@click.option("--records", type=_FILE, help="Also write a record of each request, for `kvescrow grade` and `diagnose`.")
+@click.option(
+    "--records",
+    type=_FILE,
+    callback=new_file,
+    help="Also write a record of each request, for `kvescrow grade` and `diagnose`.",
+)
 @click.option("--plots", type=click.Path(path_type=Path), help="Also draw plots into this folder (extra `plots`).")
 @json_option
 def command(
@@ -115,7 +121,7 @@ def _config_path(name: str) -> Path:
     from importlib.resources import files
 
     packaged = Path(str(files("kvescrow.reference.replay").joinpath("configs", f"{name}.toml")))
-    return packaged if "/" not in name and not Path(name).exists() and packaged.is_file() else Path(name)
+    return packaged if "/" not in name and not os.path.exists(name) and os.path.isfile(packaged) else Path(name)
 
 
 def _trace(name: str, format_name: str) -> "Trace":

@@ -15,12 +15,14 @@ if TYPE_CHECKING:
     from kvescrow.checks.trace import TraceReport
 
 _FOLDER = click.Path(file_okay=False, path_type=Path)
+_GIVEN = click.Path(file_okay=False, exists=True, path_type=Path)
+"""A folder that is named and absent is a slip; one that stands by default may be absent."""
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command(epilog="Example: kvescrow prove --json results/prove.json; kvescrow report site --results results")
 @click.argument("folder", metavar="DIR", type=_FOLDER)
-@click.option("--results", type=_FOLDER, help="JSON files that verbs wrote with --json.  [default: DIR/results]")
+@click.option("--results", type=_GIVEN, help="JSON files that verbs wrote with --json.  [default: DIR/results]")
 @click.option(
     "--counterexamples",
     type=_FOLDER,
@@ -30,7 +32,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 )
 @click.option(
     "--measurements",
-    type=_FOLDER,
+    type=_GIVEN,
     help="JSON files that bench wrote.  [default: docs/measurements of the checkout]",
 )
 @click.option("--baseline", type=_FILE, metavar="OLD.json", help="Older tables, from `kvescrow render --dump`.")

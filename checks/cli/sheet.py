@@ -6,6 +6,7 @@ import click
 from attrs import asdict
 
 from kvescrow.checks.cli.output import conclude, json_option, write_atomically
+from kvescrow.spec.vocabulary import UserError
 
 
 @click.command(epilog="Example: kvescrow sheet docs/examples/worker.toml --output sheet.md")
@@ -19,6 +20,8 @@ def command(worker: Path, output: Path | None, json_file: str | None) -> int:
     """
     from kvescrow.checks.sheet import read_worker, sheet_of, sheet_page
 
+    if output is not None and output.resolve() == worker.resolve():
+        raise UserError(f"{output}: is the worker itself; name another file for --output")
     specification = read_worker(worker)
     sheet = sheet_of(specification)
     page = sheet_page(specification)

@@ -81,7 +81,7 @@ def _calibrated(path: Path) -> CostModel:
         model = CostModel(
             StepCost(**found["coefficients"]), WorkRange(**measured) if measured else None, found["band_permille"]
         )
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(f"{path}: no calibration ({error}); write it with `kvescrow calibrate --json`") from error
     if found.get("verdict") != "passed":
         raise UserError(f"{path}: this calibration did not pass, so its model is not trusted; calibrate again")

@@ -93,7 +93,7 @@ def replay_scenario(path: Path, instance: Instance) -> Replay:
 def _read(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path}: not a readable JSON file ({error})") from error
     wanted = ("kvescrow_search", "instance", "law", "scenario")
     missing = [name for name in wanted if not isinstance(found, dict) or name not in found]

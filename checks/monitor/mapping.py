@@ -12,6 +12,7 @@ An event that no row names is refused, since what is skipped silently is not che
 """
 
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -67,9 +68,9 @@ def read_mapping(name: str) -> MappingFile:
     Raises `UserError`, which names file and line, where it cannot be read or says something unknown.
     """
     packaged = PACKAGED / f"{name}.txt"
-    path = packaged if packaged.exists() else Path(name)
+    path = packaged if os.path.isfile(packaged) else Path(name)
     try:
-        lines = path.read_text("utf-8").splitlines()
+        lines = path.read_text("utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         known = ", ".join(sorted(file.stem for file in PACKAGED.iterdir()))
         raise UserError(f"{name}: cannot be read; name a mapping file, or one of {known}") from error
@@ -119,15 +120,17 @@ def read_recording(path: Path, mapping: MappingFile) -> Iterator[Recorded]:
     that is not there.
     """
     try:
-        with path.open(encoding="utf-8") as file:
+        with path.open(encoding="utf-8-sig") as file:
             for number, line in enumerate(file, start=1):
                 if line.strip():
                     try:
                         yield from _events(json.loads(line), number, mapping)
-                    except ValueError as error:
+                    except (ValueError, RecursionError) as error:
                         raise UserError(f"{path}:{number}: the line is not JSON: restore it") from error
                     except UserError as error:
                         raise UserError(f"{path}:{number}: {error}") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not UTF-8 text: name a recording of JSON Lines") from error
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}: name a recording that can be read") from error
 

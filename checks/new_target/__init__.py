@@ -1,5 +1,6 @@
 """A target to start from: a toy engine, its adapter, a test of it, and a workflow for continuous integration."""
 
+import os
 from pathlib import Path
 
 from kvescrow.spec.vocabulary import UserError
@@ -15,12 +16,12 @@ def write_target(folder: Path) -> list[Path]:
     """
     texts = {folder / file.name.removesuffix(_SUFFIX): file.read_text("utf-8") for file in sorted(FILES.iterdir())}
     for path in texts:
-        if path.exists():
+        if os.path.lexists(path):
             raise UserError(f"{path}: is there already; name another folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for path, text in texts.items():
             path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise UserError(f"{folder}: cannot be written ({error.strerror}); name a folder that can") from error
+        raise UserError(f"{folder}: cannot be written ({error.strerror or error}); name a folder that can") from error
     return list(texts)

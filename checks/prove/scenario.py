@@ -51,7 +51,7 @@ def replay_scenario(path: Path, tables: Sequence[Table]) -> Replay:
     """
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path}: not a readable JSON file ({error})") from error
     reader = _Reader(path)
     version = reader.part(found, "kvescrow_scenario")

@@ -4,6 +4,7 @@ A page shows what these files say and nothing else. What no file says is `not_ru
 """
 
 import json
+import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -127,7 +128,7 @@ def read_evidence(folders: Iterable[Path]) -> Evidence:
         UserError: A file there is not JSON, or not the result of a check.
 
     """
-    files = sorted(path for folder in folders if folder.is_dir() for path in folder.glob("*.json"))
+    files = sorted(path for folder in folders if os.path.isdir(folder) for path in folder.glob("*.json"))
     sources = tuple(map(_source, files))
     return Evidence(sources, *_proofs(sources), _mutants(sources), _seen(sources), _branches(sources))
 
@@ -136,7 +137,7 @@ def read_json(path: Path) -> Any:
     """Return what the file at `path` holds; raises `UserError` where it cannot be read or is not JSON."""
     try:
         return json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path}: not a readable JSON file ({error}); write it again, or take it away") from error
 
 
@@ -145,7 +146,15 @@ def _source(path: Path) -> Source:
     if not isinstance(found, dict) or not isinstance(found.get("verdict"), str):
         raise UserError(f"{path}: `verdict` is missing, so it is no result of a check; write it with a verb's --json")
     kind = next((kind for kind, keys in _FORMS if keys <= set(found)), "other")
-    return Source(path.name, kind, found["verdict"], _says(found), found)
+    source = Source(path.name, kind, found["verdict"], _says(found), found)
+    try:
+        for read in (_proofs, _mutants, _seen, _branches):
+            read((source,))
+    except (AttributeError, KeyError, TypeError) as error:
+        raise UserError(
+            f"{path}: no result of `kvescrow {kind}` ({error}: missing or misplaced); write it again, or take it away"
+        ) from error
+    return source
 
 
 def _says(found: Mapping[str, Any]) -> str:

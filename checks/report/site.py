@@ -22,6 +22,7 @@ from kvescrow.spec.language.table import Table
 from kvescrow.spec.render import member_notes
 from kvescrow.spec.render.difference import TableDifference
 from kvescrow.spec.tables.registry import digest
+from kvescrow.spec.vocabulary import UserError
 
 GOOD = (PASSED, PROVED, "caught", "PASS", "SHIP")
 STATIC = ("site.css", "site.js")
@@ -211,6 +212,16 @@ class _Measured:
 
 
 def _measured(measurement: Measurement) -> _Measured:
+    try:
+        return _shown(measurement)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise UserError(
+            f"measurement {measurement.name}.json: no result of `kvescrow bench` or `experiment` ({error}: missing or "
+            "misplaced); write it again, or take it away"
+        ) from error
+
+
+def _shown(measurement: Measurement) -> _Measured:
     found = measurement.found
     machine = ", ".join(f"{name} {value}" for name, value in found.get("machine", {}).items())
     rows = found.get("rows")

@@ -39,7 +39,6 @@ first_token_ms = 1_000
 gap_ms = 20
 """
 
-import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -47,6 +46,7 @@ from typing import Any, TypeVar
 from attrs import NOTHING, Attribute, AttrsInstance, evolve, field, fields, frozen
 
 from kvescrow.checks.experiments.coefficients import Coefficients, coefficients_of
+from kvescrow.reference.toml_file import read_toml
 from kvescrow.spec.vocabulary import UserError
 
 MIB = 1 << 20
@@ -54,6 +54,8 @@ DTYPE_BYTES: Mapping[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2, "fl
 """Bytes of one number."""
 
 LARGEST = 10**15
+MOST_SEQUENCES = 1_000_000
+"""What is predicted for a batch takes time and memory for each of its sequences."""
 
 Check = Callable[[object, "Attribute[Any]", object], None]
 
@@ -67,7 +69,7 @@ def _whole(least: int, most: int = LARGEST) -> Check:
 
 
 def _dtype(_: object, attribute: "Attribute[str]", value: object) -> None:
-    if value not in DTYPE_BYTES:
+    if not isinstance(value, str) or value not in DTYPE_BYTES:
         raise UserError(f"{attribute.name} is {value!r}: set it to one of {', '.join(DTYPE_BYTES)}")
 
 
@@ -105,7 +107,7 @@ class Pages:
 class Scheduler:
     """The bounds of a step."""
 
-    sequences: int = field(validator=_whole(1))
+    sequences: int = field(validator=_whole(1, MOST_SEQUENCES))
     largest_chunk: int = field(validator=_whole(1))
     granule: int = field(default=1, validator=_whole(1))
 
@@ -154,12 +156,7 @@ def read_worker(path: Path) -> WorkerSpecification:
         UserError: The file cannot be read, is not TOML, lacks a key, has an unknown one, or a value outside its domain.
 
     """
-    try:
-        found = tomllib.loads(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read ({error}); give the TOML file of a worker") from error
-    except tomllib.TOMLDecodeError as error:
-        raise UserError(f"{path}: not valid TOML: {error}") from error
+    found = read_toml(path, "the TOML file of a worker")
     try:
         return _worker(found, path)
     except UserError as error:

@@ -1,6 +1,7 @@
 """The targets by name. Each is imported only when it is used."""
 
 import importlib
+import inspect
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -41,7 +42,7 @@ def subject_called(name: str) -> Subject:
         sys.path.insert(0, str(Path.cwd()))
     try:
         module = importlib.import_module(module_name)
-    except ImportError as error:
+    except (ImportError, ValueError, TypeError) as error:
         raise UserError(
             f"target {name!r}: cannot import {module_name} ({error}): install it or correct the name"
         ) from error
@@ -50,6 +51,12 @@ def subject_called(name: str) -> Subject:
         raise UserError(
             f"target {name!r}: {module_name} has no function {factory_name}: correct the name after the colon"
         )
+    try:
+        inspect.signature(factory).bind()
+    except (TypeError, ValueError) as error:
+        raise UserError(
+            f"target {name!r}: {factory_name} cannot be called ({error}): name a function without arguments"
+        ) from error
     subject = factory()
     if not isinstance(subject, Subject):
         raise UserError(f"target {name!r}: {place} returned {type(subject).__name__}: let it return a Subject")

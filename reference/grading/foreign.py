@@ -20,7 +20,9 @@ from kvescrow.reference.grading.files import RECORDS, read_run
 from kvescrow.reference.grading.records import Ending, Frame, RequestRecord, Run
 from kvescrow.reference.traces.fields import (
     MAXIMUM_COUNT,
+    MAXIMUM_MICROSECONDS,
     Place,
+    decoded,
     json_object,
     microseconds,
     read_lines,
@@ -47,7 +49,9 @@ def read_any_run(path: Path) -> Run:
         raise UserError(f"{path}: holds no records; an empty file is no run")
     place, text = first
     if text == "{":
-        text = path.read_text("utf-8")  # an object over several lines: a result of vLLM that was laid out by hand
+        text = decoded(
+            place, path.read_bytes()
+        )  # an object over several lines: a result of vLLM that was laid out by hand
     line = json_object(place, text)
     if RECORDS in line:
         return read_run(path)
@@ -112,13 +116,15 @@ def _vllm_record(
         arrival=sent - wait,
         sent=sent - wait,
         ending=Ending.FAILED if failed else Ending.COMPLETED,
-        reason=(str(error).strip().splitlines()[-1][:120] if error else "no token") if failed else "",
+        reason=((str(error).strip().splitlines() or ["error"])[-1][:120] if error else "no token") if failed else "",
         frames=() if failed else _spread(times, tokens),
         ended=max(sent + latency, sent if failed else times[-1]),
         input_tokens=whole_number(place, f"input_lens[{n}]", lists["input_lens"][n], 0, MAXIMUM_COUNT)
         if "input_lens" in lists
         else None,
-        output=hashlib.sha256(text.encode()).hexdigest() if isinstance(text, str) and text else "",
+        output=hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+        if isinstance(text, str) and text
+        else "",
     )
 
 
@@ -157,9 +163,9 @@ def _aiperf_record(place: Place, line: dict[str, object], meta: dict[str, object
     ended = max(began, _nanoseconds(place, meta, "request_end_ns") - origin)
     frames: tuple[Frame, ...] = ()
     tokens = _metric(place, metrics, "output_sequence_length", _count)
-    if "time_to_first_token" in metrics:
-        times = [began + _metric(place, metrics, "time_to_first_token", _time)[0]]
-        for gap in _metric(place, metrics, "inter_chunk_latency", _time) if "inter_chunk_latency" in metrics else ():
+    if first := _metric(place, metrics, "time_to_first_token", _time):
+        times = [began + first[0]]
+        for gap in _metric(place, metrics, "inter_chunk_latency", _time):
             times.append(times[-1] + gap)
         frames = _spread(times, tokens[0] if tokens else len(times))
     elif tokens:
@@ -206,13 +212,18 @@ def _metric(place: Place, metrics: dict[str, object], name: str, read: Reading) 
 def _time(place: Place, field: str, value: object, unit: str) -> int:
     if unit not in _PER_MICROSECOND:
         place.fail(f"the unit {shown(unit)} is not known; it is one of {', '.join(_PER_MICROSECOND)}", field)
-    if isinstance(value, bool) or not isinstance(value, (int, Decimal)) or value < 0:
+    if isinstance(value, bool) or not isinstance(value, (int, Decimal)):
         place.fail(f"expected a time, found {shown(value)}", field)
-    return round(Decimal(value) * _PER_MICROSECOND[unit])
+    scale = _PER_MICROSECOND[unit]
+    if not 0 <= value <= MAXIMUM_MICROSECONDS / scale:
+        place.fail(f"{shown(value)} {unit} is outside 0 to {MAXIMUM_MICROSECONDS} microseconds", field)
+    return round(value * scale)
 
 
 def _count(place: Place, field: str, value: object, _: str) -> int:
-    return whole_number(place, field, int(value) if isinstance(value, Decimal) else value, 0, MAXIMUM_COUNT)
+    # Larger fractions are not made integers: one of a few characters may have a milliard digits.
+    small = isinstance(value, Decimal) and 0 <= value <= MAXIMUM_COUNT
+    return whole_number(place, field, int(value) if small else value, 0, MAXIMUM_COUNT)  # type: ignore[call-overload]
 
 
 def _nanoseconds(place: Place, meta: dict[str, object], field: str) -> int:

@@ -41,7 +41,6 @@ completion = 0.05
 safety = "vLLM writes no journal"      # a gate that has no data, and why that may be so
 """
 
-import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -49,6 +48,7 @@ from typing import Any, TypeVar
 from attrs import Attribute, AttrsInstance, field, fields, frozen
 
 from kvescrow.reference.grading.statistics import ErrorRates
+from kvescrow.reference.toml_file import read_toml
 from kvescrow.spec.vocabulary import UserError
 
 GATES = ("run", "safety", "correctness", "fairness", "attainment", "non_inferiority")
@@ -216,7 +216,7 @@ def read_objectives(path: Path) -> Objectives:
             its domain. The message names file, table and key.
 
     """
-    tables = _document(path)
+    tables = read_toml(path, "a file of objectives")
     unknown = [name for name in tables if name not in (*_TABLES, *_STRUCTURES)]
     if unknown:
         raise UserError(f"{path}: {unknown[0]}: unknown table; there are {', '.join((*_TABLES, *_STRUCTURES))}")
@@ -228,15 +228,6 @@ def read_objectives(path: Path) -> Objectives:
         classes={name: _section(path, f"classes.{name}", ClassObjectives, each) for name, each in classes.items()},
         waive=_waived(path, _table(path, "waive", tables.get("waive", {}))),
     )
-
-
-def _document(path: Path) -> dict[str, object]:
-    try:
-        return tomllib.loads(path.read_text("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: not valid TOML: {error}") from None
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror or error}); give a file of objectives") from None
 
 
 def _table(path: Path, name: str, table: object) -> dict[str, object]:

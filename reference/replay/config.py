@@ -33,7 +33,6 @@ seed = 1
 within = 10_000_000        # microseconds from arrival
 """
 
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -51,6 +50,7 @@ from kvescrow.reference.replay.terms import (
     weights_of,
 )
 from kvescrow.reference.scheduler import BatchLimits, ChunkRule, CostModel, GapBudget, StepCost
+from kvescrow.reference.toml_file import read_toml
 from kvescrow.spec.vocabulary import MICROSECONDS_PER_SECOND, UserError
 
 DEFAULT_PAGE_LENGTH = 64
@@ -234,7 +234,7 @@ def read_config(path: str | Path) -> ReplayConfig:
     """
     path = Path(path)
     tables: dict[str, Any] = {}
-    for name, table in _document(path).items():
+    for name, table in read_toml(path, "the path of a replay configuration").items():
         if name in TABLES:
             tables[name] = _section(path, name, TABLES[name], table)
         elif name in NAMED:
@@ -251,19 +251,6 @@ def read_config(path: str | Path) -> ReplayConfig:
     if not tables.get("classes", True):
         raise UserError(f"{path}: classes: there is none; name at least one, or leave the table out")
     return ReplayConfig(source=str(path), **tables)
-
-
-def _document(path: Path) -> dict[str, object]:
-    try:
-        return tomllib.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file; give the path of a replay configuration") from None
-    except IsADirectoryError:
-        raise UserError(f"{path}: a directory; give one file in it") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UserError(f"{path}: not valid TOML: {error}") from None
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read: {error}") from None
 
 
 def _table(path: Path, name: str, table: object) -> dict[str, object]:

@@ -11,12 +11,12 @@ LARGEST = 10**15
 """Largest amount or time: thirty years in microseconds."""
 
 
-def whole(least: int) -> "Callable[[object, Attribute[int], object], None]":
-    """Return a validator of integers from `least` to `LARGEST`."""
+def whole(least: int, most: int = LARGEST) -> "Callable[[object, Attribute[int], object], None]":
+    """Return a validator of integers from `least` to `most`."""
 
     def check(_: object, attribute: "Attribute[int]", value: object) -> None:
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= LARGEST:
-            raise UserError(f"{attribute.name} is {value!r}: set it to an integer from {least} to {LARGEST}")
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise UserError(f"{attribute.name} is {value!r}: set it to an integer from {least} to {most}")
 
     return check
 

@@ -135,12 +135,16 @@ class ArrivalsConfig:
     requests_per_minute: int | None = field(default=None, validator=optional_whole(1))
 
 
+MOST_REQUESTS = 1_000_000
+"""Each request of a stream is held in memory."""
+
+
 @frozen
 class StreamConfig:
     """Synthetic requests of one size, at equal distances."""
 
     tenant: str = field(validator=nonempty)
-    requests: int = field(validator=whole(1))
+    requests: int = field(validator=whole(1, MOST_REQUESTS))
     input_tokens: int = field(validator=whole(1))
     output_tokens: int = field(validator=whole(1))
     at: int = field(default=0, validator=whole(0))

@@ -84,7 +84,7 @@ def read_dump(text: str, name: str) -> tuple[Dump, ...]:
     """Return the tables in `text`: the JSON of one table, or a list of such. Raises `UserError` naming `name`."""
     try:
         found = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{name}: not JSON ({error}); write it with `kvescrow render --dump`") from error
     tables = found if isinstance(found, list) else [found]
     if not tables:
@@ -102,16 +102,22 @@ def read_dump(text: str, name: str) -> tuple[Dump, ...]:
 
 
 def _refuse_malformed(table: Dump, name: str) -> None:
-    """Raise `UserError` where rows, laws or verdicts are not what they are in a dump."""
+    """Raise `UserError` where name, rows, laws or verdicts are not what they are in a dump."""
+    if not isinstance(table["name"], str):
+        raise UserError(f"{name}: a table's name is {table['name']!r} and no text; write it anew")
     for part, key in (("rows", "id"), *((law, "name") for law in _LAWS)):
         entries = table[part]
-        good = isinstance(entries, list) and all(isinstance(each, dict) and key in each for each in entries)
+        good = isinstance(entries, list) and all(
+            isinstance(each, dict) and isinstance(each.get(key), str) for each in entries
+        )
         if not good:
             raise UserError(f"{name}: table {table['name']}: {part} is no list of entries with `{key}`; write it anew")
     for number, row in enumerate(table["rows"]):
         missing = sorted({"event", "sources"} - set(row))
         if missing:
             raise UserError(f"{name}: table {table['name']}: row {number} lacks {', '.join(missing)}; write it anew")
+        if not isinstance(row["sources"], list) or not all(isinstance(each, str) for each in row["sources"]):
+            raise UserError(f"{name}: table {table['name']}: row {number}: sources is no list of names; write it anew")
     if not isinstance(table.get(VERDICTS, {}), dict):
         raise UserError(f"{name}: table {table['name']}: {VERDICTS} is no object of verdicts; write it anew")
 

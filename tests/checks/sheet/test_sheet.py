@@ -219,4 +219,4 @@ def test_a_file_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_:
         main(["sheet", "absent.toml"])
     assert exit_.value.code == 2
-    assert "absent.toml: cannot be read" in capsys.readouterr().err
+    assert "absent.toml: no such file" in capsys.readouterr().err
