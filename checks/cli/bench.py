@@ -100,6 +100,29 @@ def replay(sizes: tuple[int, ...], json_file: str | None) -> int:
     return conclude(found.to_json(), found.text(), json_file)
 
 
+@command.command(epilog="Example: kvescrow bench policies --plot policies.png --json policies.json")
+@click.option("--requests", type=click.IntRange(1), help="Only the first so many requests.")
+@click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), help="Draw what each came to into this file.")
+@json_option
+def policies(requests: int | None, plot: Path | None, json_file: str | None) -> int:
+    """Replay a saturated workload under each reservation policy: ours, and the published rules of engines.
+
+    It passes where ours meets as many objectives as every other, without preempting and without a broken promise.
+    """
+    from kvescrow.checks.bench.policies import measure
+    from kvescrow.checks.cli.output import columns, refuse_unknown_picture
+
+    if plot is not None:
+        refuse_unknown_picture(plot)
+    found = measure(requests, lambda what: click.echo(what, err=True))
+    if plot is not None:
+        from kvescrow.checks.cli.plots import draw_policies
+
+        draw_policies(found.figures, plot)
+    verdict = "passed" if found.holds else "failed"
+    return conclude({"verdict": verdict, **found.to_json()}, columns(found.rows()), json_file)
+
+
 @command.command(epilog="Example: kvescrow bench decode --weights smollm2 --plot decode.svg --json decode.json")
 @click.option("--device", default="cpu", show_default=True, help="cpu, cuda or cuda:N.")
 @click.option("--weights", default="seeded", show_default=True, help="seeded, or smollm2.")

@@ -1,4 +1,7 @@
-"""The plots of a replay: utilisation, waits by class, gaps against their budget, service against the fairness bound."""
+"""The plots of a replay: utilisation, waits by class, gaps against their budget, service against the fairness bound.
+
+And the plot of several replays: what each reservation policy comes to.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -39,6 +42,35 @@ def draw(result: Figures, folder: Path) -> list[Path]:
     except OSError as error:
         raise UserError(f"{folder}: cannot be written ({error.strerror or error}); name another folder") from None
     return files
+
+
+def draw_policies(figures: Mapping[str, Figures], path: Path) -> None:
+    """Draw what each policy's replay came to: objectives met, the pool's use, and what it cost its requests.
+
+    Raises:
+        UserError: matplotlib is not installed, or the file cannot be written.
+
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise UserError("--plot needs matplotlib: pip install 'kvescrow[plots]'") from None
+    names = list(figures)
+    panels = {
+        "met their objectives, %": [100 * figures[name]["goodput"]["share"] for name in names],
+        "pool reserved, %": [100 * figures[name]["utilisation"] for name in names],
+        "growth denied": [figures[name]["denials"] for name in names],
+        "preempted": [figures[name]["preemptions"] for name in names],
+    }
+    figure = Figure(figsize=(10, 3.2), layout="constrained")
+    for axes, (title, values) in zip(figure.subplots(1, len(panels), sharey=True), panels.items(), strict=True):
+        axes.bar_label(axes.barh(names, values), fmt="{:.4g}", padding=2)
+        axes.set_title(title, fontsize=10)
+        axes.margins(x=0.25)
+    try:
+        figure.savefig(path, dpi=120)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written ({error.strerror or error}); name another file") from None
 
 
 def _utilisation(axes: Any, result: Figures) -> None:
