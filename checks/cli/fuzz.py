@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kvescrow.checks.cli.output import conclude, json_option
+from kvescrow.checks.cli.output import conclude, json_option, make_folder
 from kvescrow.checks.cli.progress import progress
 from kvescrow.checks.targets.registry import TARGETS
 
@@ -42,6 +42,11 @@ def command(
     from kvescrow.checks.fuzz.findings import write_findings
     from kvescrow.checks.fuzz.profiles import DATABASE
 
+    # Before the run, so that what it finds is not lost.
+    if findings is not None:
+        make_folder(findings)
+    if database is not None and "://" not in database:
+        make_folder(Path(database))
     with progress(f"fuzzing {target}") as advance:
 
         def on_progress(now: "Progress") -> None:

@@ -87,6 +87,16 @@ def refuse_unwritable(path: Path) -> None:
         raise UserError(f"{path}: cannot be written (Permission denied); name a file in another folder")
 
 
+def make_folder(path: Path) -> None:
+    """Make the folder `path` where it is missing; raise `UserError` where nothing can be written into it."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be made ({error.strerror or error}); name another folder") from error
+    if not os.access(path, os.W_OK):
+        raise UserError(f"{path}: cannot be written (Permission denied); name another folder")
+
+
 def new_file(_: click.Context, __: click.Parameter, path: Path | None) -> Path | None:
     """Return what an option names: the callback of one whose file is written after a long run, and must be new."""
     if path is not None and os.path.lexists(path):

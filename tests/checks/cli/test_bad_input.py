@@ -219,6 +219,15 @@ def test_a_target_that_is_none_is_told(target: str, capsys: pytest.CaptureFixtur
     assert repr(target) in told(capsys, "fuzz", "--target", target)
 
 
+@pytest.mark.parametrize("option", ["--findings", "--database"])
+@pytest.mark.parametrize("folder", ["file", "file/below", "x" * 300])
+def test_a_folder_that_cannot_be_made_is_refused_before_the_fuzzing(
+    option: str, folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    assert f"{folder}: cannot be made" in told(capsys, "fuzz", "--target", "pages", option, tmp_path / folder)
+
+
 def test_records_must_be_a_new_file_before_the_replay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     old, journal = tmp_path / "old.jsonl", tmp_path / "run.jsonl"
     old.write_text("mine")
