@@ -63,7 +63,7 @@ def database_at(place: str, target: str) -> "ExampleDatabase":
     """Return the database of failures of `target` at `place`: a folder, or the address of a Valkey or Redis server.
 
     Each target has a part of its own, since a run drops what no longer fails. Raises `UserError` where a server is
-    named and its client is not installed.
+    named that does not answer, or whose client is not installed.
     """
     from hypothesis.database import DirectoryBasedExampleDatabase
 
@@ -71,10 +71,14 @@ def database_at(place: str, target: str) -> "ExampleDatabase":
         return DirectoryBasedExampleDatabase(Path(place) / re.sub(r"[^\w.-]", "_", target))
     try:
         from hypothesis.extra.redis import RedisExampleDatabase
-        from redis import Redis
+        from redis import Redis, RedisError
     except ImportError as error:
         raise UserError(f"database {place}: {error}; install it with `pip install 'kvescrow[examples]'`") from error
-    client = Redis.from_url(re.sub("^valkey", "redis", place))
+    try:
+        client = Redis.from_url(re.sub("^valkey", "redis", place))
+        client.ping()
+    except (RedisError, OSError, ValueError) as error:
+        raise UserError(f"database {place}: no server answers there ({error}); start it or correct it") from error
     return RedisExampleDatabase(client, key_prefix=f"kvescrow:{target}:".encode())
 
 

@@ -76,3 +76,10 @@ def test_a_server_without_its_client_is_told(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.delitem(sys.modules, "hypothesis.extra.redis", raising=False)
     with pytest.raises(UserError, match=r"pip install 'kvescrow\[examples\]'"):
         database_at("valkey://localhost:1/0", "toy")
+
+
+@pytest.mark.parametrize("place", ["valkey://localhost:1/0", "valkey://localhost:x/0", "redis://localhost:99999/0"])
+def test_a_server_that_does_not_answer_is_told_before_the_run(place: str) -> None:
+    pytest.importorskip("redis")
+    with pytest.raises(UserError, match=f"database {place}: no server answers there"):
+        database_at(place, "toy")
