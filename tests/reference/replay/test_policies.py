@@ -76,6 +76,10 @@ def checked(work: Trace, settings: ReplayConfig) -> ReplayResult:
         ledger_recorder=lambda entry: monitor.feed(line_of(entry)),
         page_recorder=lambda event: monitor.feed(page_line(event)),
     )
+    if monitor.events == 0:
+        # A journal without an event is no evidence; it is right where nobody came to the ledger.
+        assert (result.admitted, result.ledger_events) == (0, 0)
+        return result
     verdict = monitor.finish()
     assert (verdict.outcome.value, verdict.findings) == ("passed", ())
     return result
@@ -289,6 +293,13 @@ def test_what_never_fits_or_comes_too_late_is_refused_at_once() -> None:
     work = trace(request("big", 0, 2000, 1), request("late", 0, 16, 50), request("good", 0, 16, 1))
     result = checked(work, config(times=TimesConfig(deadline=1_000)))
     assert (result.refused, result.completed) == ({"NEVER_FITS": 1, "TOO_LATE": 1}, 1)
+
+
+def test_who_is_never_let_in_waits_its_time_and_no_longer() -> None:
+    """QUE-2: the peak formula never lets a request in that comes nearer to the pool's size than its margin."""
+    settings = config(tokens=192, reservation=ReservationConfig(policy="peak-formula", max_output=64))
+    result = checked(trace(request("r", 0, 112, 1)), settings)
+    assert (result.expired, result.admitted, result.ledger_events) == ({"QUEUE_TIMEOUT": 1}, 0, 0)
 
 
 def test_waits_end_at_the_limit_of_the_class() -> None:
