@@ -4,9 +4,9 @@
 
 adds one test for each target named. In a test file, `conforms` turns a function that returns a `Subject` into a test,
 and the fixture `kvescrow_check` checks one in the middle of a test. Each of them fails with the law that is broken and
-the least steps that break it, and is skipped where the target cannot be opened here. The verdict of every law is
-recorded as a property of the test, so that JUnit reports have it. Hypothesis is used inside; its database is where
-`--kvescrow-database` says.
+the least steps that break it, and with `not_run` and the remedy where the target cannot be opened here: what did not
+run is no pass, so a test that may be left out must skip by itself. The verdict of every law is recorded as a property
+of the test, so that JUnit reports have it. Hypothesis is used inside; its database is where `--kvescrow-database` says.
 """
 
 import inspect
@@ -108,7 +108,7 @@ def check(
         pytest.fail(str(error), pytrace=False)
     item.user_properties += [("kvescrow_seed", str(result.seed)), *sorted(result.laws.items())]
     if result.verdict == "not_run":
-        pytest.skip(f"not_run: {result.failure}")
+        pytest.fail(f"not_run: {result.failure}", pytrace=False)
     if result.verdict != "passed":
         holes = [f"never put to the test: {hole}" for hole in result.holes]
         told = result.failure.replace(result.repeat, repeat)

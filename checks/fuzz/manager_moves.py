@@ -10,9 +10,9 @@ from typing import Any
 
 from attrs import evolve, fields
 
-from kvescrow.checks.fuzz.differences import Disagreement
 from kvescrow.checks.fuzz.laws import texts_of
-from kvescrow.checks.fuzz.manager import ManagerJudge, Request
+from kvescrow.checks.fuzz.manager import Request
+from kvescrow.checks.fuzz.moves import JudgedMoves
 from kvescrow.checks.targets.protocols import ManagerSetup
 from kvescrow.spec.vocabulary import PrefixScope
 
@@ -46,25 +46,11 @@ def prompt_of(page_length: int, turn: int) -> tuple[int, ...]:
     return tuple(token + 20 if leaves and place >= page_length else token for place, token in enumerate(tokens))
 
 
-class Moves:
-    """Moves over one judge. A move that does not apply in the present state does nothing."""
+class Moves(JudgedMoves):
+    """Moves over the judge of a cache manager."""
 
-    def __init__(self, judge: ManagerJudge) -> None:
-        """Move `judge`."""
-        self._judge = judge
-        self._listed = {deviation.law for deviation in judge.subject.deviations}
-        self._over = False
-
-    def make(self, move: str, who: int, turn: int) -> None:
-        """Make a move. What breaks a listed law ends the history, since nothing after it can be judged."""
-        if self._over:
-            return
-        try:
-            MOVES[move](self, who, turn)
-        except Disagreement as found:
-            if found.differences[0].path not in self._listed:
-                raise
-            self._over = True
+    def _do(self, move: str, who: int, turn: int) -> None:
+        MOVES[move](self, who, turn)
 
     # --- moves --------------------------------------------------------------------------------------------------------
 

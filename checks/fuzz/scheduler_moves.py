@@ -6,10 +6,9 @@ cancelled around their ends.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
-from kvescrow.checks.fuzz.differences import Disagreement
 from kvescrow.checks.fuzz.manager_moves import HOME
+from kvescrow.checks.fuzz.moves import JudgedMoves
 from kvescrow.checks.targets.protocols import SchedulerSetup
 
 PAGE = 4
@@ -30,25 +29,11 @@ def setup_of(shape: int) -> SchedulerSetup:
     return SchedulerSetup(pages, PAGE, step_tokens=16 * PAGE, long_prefill=3 * PAGE, priority=shape % 3 != 2)
 
 
-class SchedulerMoves:
-    """Moves over one judge. A move that does not apply in the present state does nothing."""
+class SchedulerMoves(JudgedMoves):
+    """Moves over the judge of a scheduler."""
 
-    def __init__(self, judge: Any) -> None:
-        """Move `judge`."""
-        self._judge = judge
-        self._listed = {deviation.law for deviation in judge.subject.deviations}
-        self._over = False
-
-    def make(self, move: str, who: int, turn: int) -> None:
-        """Make a move. What breaks a listed law ends the history, since nothing after it can be judged."""
-        if self._over:
-            return
-        try:
-            SCHEDULER_MOVES[move](self, who, turn)
-        except Disagreement as found:
-            if found.differences[0].path not in self._listed:
-                raise
-            self._over = True
+    def _do(self, move: str, who: int, turn: int) -> None:
+        SCHEDULER_MOVES[move](self, who, turn)
 
     def arrive_long(self, who: int, turn: int) -> None:
         """Submit a long prompt of low priority."""
