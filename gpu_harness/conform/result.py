@@ -87,7 +87,7 @@ class ConformResult:
             "hardware": self.hardware,
             "torch": self.torch,
             "weights": self.settings.weights,
-            "shape": self.settings.shape,
+            "shape": self._model,
             "dtype": self.settings.dtype,
             "seed": self.settings.seed,
             "trace": self.trace,
