@@ -10,9 +10,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 
-from attrs import define, frozen
+from attrs import frozen
 
 from kvescrow.reference.grading.records import Ending, RequestRecord, SpanKind
+from kvescrow.reference.scheduler.fairness import FairnessWatch, Party, reserved_bound
 from kvescrow.spec.vocabulary import Reason
 
 RESOURCE = "reserved tokens, counted at dispatch, while both tenants of a class wait"
@@ -20,9 +21,8 @@ OWN_LIMIT = frozenset({Reason.TENANT_CAPACITY.value, Reason.BUDGET.value})
 _SERVED, _ARRIVES, _LEAVES = range(3)
 """At one moment whoever was served still waited; then others come, then those who left rest."""
 
-Party = tuple[str, str]
-"""(class, tenant)."""
 Pair = tuple[Party, Party]
+"""Two tenants, each (class, tenant)."""
 
 
 @frozen
@@ -49,7 +49,7 @@ class FairnessFound:
     dispatched: int
     """Requests with a known dispatch."""
     worst: Gap | None
-    """The gap nearest to its bound, or furthest beyond; None where no two tenants of a class ever waited together."""
+    """The gap nearest to its bound, or furthest beyond; None where none was served while a rival waited too."""
     broken: tuple[Gap, ...]
     """Those beyond."""
 
@@ -57,16 +57,25 @@ class FairnessFound:
 def watch_fairness(records: Iterable[RequestRecord], weights: Mapping[str, int]) -> FairnessFound:
     """Follow every pair of tenants of a class through a run; `weights` are of tenants, 1 where one is missing."""
     listed = [record for record in records if record.ending is not Ending.WITHDRAWN]
-    watch = _Watch(weights)
+    watch = FairnessWatch({party: weights.get(party[1], 1) for party in map(_party, listed)})
+    waiting: Counter[Party] = Counter()
     for _, kind, _, party, amount in sorted(_events(listed)):
         if kind == _SERVED:
-            watch.serve(party, amount)
+            watch.served(party, amount)
         elif kind == _ARRIVES:
-            watch.arrive(party)
+            waiting[party] += 1
+            if waiting[party] == 1:
+                watch.waits(party)
         else:
-            watch.leave(party)
+            waiting[party] -= 1
+            if not waiting[party]:
+                watch.rests(party)
     largest = max((record.amount or 0 for record in listed), default=0)
-    gaps = [Gap(pair, gap, watch.bound(pair, largest)) for pair, gap in watch.widest.items()] if largest else []
+    gaps = [
+        Gap(pair, gap, reserved_bound(watch.weight(pair[0]), watch.weight(pair[1]), largest))
+        for pair, gap in watch.gaps.items()
+        if largest
+    ]
     return FairnessFound(
         sum(record.started is not None and record.amount is not None for record in listed),
         max(gaps, key=lambda each: (each.gap / each.bound, each.pair), default=None),
@@ -74,63 +83,9 @@ def watch_fairness(records: Iterable[RequestRecord], weights: Mapping[str, int])
     )
 
 
-@define
-class _Interval:
-    """Normalised service of one over the other since both wait."""
-
-    ahead: Fraction = Fraction(0)
-    least: Fraction = Fraction(0)
-    most: Fraction = Fraction(0)
-
-    def move(self, by: Fraction) -> Fraction:
-        self.ahead += by
-        self.least, self.most = min(self.least, self.ahead), max(self.most, self.ahead)
-        return self.most - self.least
-
-
-class _Watch:
-    def __init__(self, weights: Mapping[str, int]) -> None:
-        self._weights = weights
-        self._waiting: Counter[Party] = Counter()
-        self._intervals: dict[Pair, _Interval] = {}
-        self.widest: dict[Pair, Fraction] = {}
-
-    def arrive(self, party: Party) -> None:
-        self._waiting[party] += 1
-        if self._waiting[party] == 1:
-            for other in self._rivals(party):
-                self._intervals[_pair(party, other)] = _Interval()
-                self.widest.setdefault(_pair(party, other), Fraction(0))
-
-    def leave(self, party: Party) -> None:
-        self._waiting[party] -= 1
-        if not self._waiting[party]:
-            for other in self._rivals(party):
-                del self._intervals[_pair(party, other)]
-
-    def serve(self, party: Party, amount: int) -> None:
-        if not self._waiting[party]:
-            return
-        step = Fraction(amount, self._weights.get(party[1], 1))
-        for other in self._rivals(party):
-            pair = _pair(party, other)
-            gap = self._intervals[pair].move(step if pair[0] == party else -step)
-            self.widest[pair] = max(self.widest[pair], gap)
-
-    def bound(self, pair: Pair, largest: int) -> Fraction:
-        return sum((Fraction(largest, self._weights.get(party[1], 1)) for party in pair), Fraction(0))
-
-    def _rivals(self, party: Party) -> list[Party]:
-        return [other for other, count in self._waiting.items() if count and other != party and other[0] == party[0]]
-
-
-def _pair(one: Party, other: Party) -> Pair:
-    return (one, other) if one < other else (other, one)
-
-
 def _events(records: Iterable[RequestRecord]) -> Iterator[tuple[int, int, str, Party, int]]:
     for record in records:
-        party = (record.class_name, record.tenant)
+        party = _party(record)
         left = record.ended
         if record.started is not None and record.amount is not None:
             left = record.started
@@ -139,6 +94,10 @@ def _events(records: Iterable[RequestRecord]) -> Iterator[tuple[int, int, str, P
             continue
         yield record.arrival, _ARRIVES, record.request, party, 0
         yield left, _LEAVES, record.request, party, 0
+
+
+def _party(record: RequestRecord) -> Party:
+    return (record.class_name, record.tenant)
 
 
 def _kept_back(record: RequestRecord) -> bool:

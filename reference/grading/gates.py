@@ -200,7 +200,7 @@ def fairness_gate(case: Case) -> Gate:
     if found.dispatched == 0:
         return Gate("fairness", NO_DATA, "no record tells when a request was dispatched, and for how much", figures)
     if found.worst is None:
-        return Gate("fairness", PASS, "no two tenants of a class ever waited together", figures)
+        return Gate("fairness", PASS, "no tenant was served while it and another of its class waited", figures)
     gap, bound = float(found.worst.gap), float(found.worst.bound)
     figures |= {"gap": gap, "bound": bound, "pair": ["/".join(party) for party in found.worst.pair]}
     if broken:
