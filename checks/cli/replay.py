@@ -60,8 +60,8 @@ def command(
 ) -> int:
     """Run a whole trace on virtual time through admission, prefix sharing and scheduling.
 
-    TRACE is a file, or the name of a packaged trace: mooncake, vtc, azure-code. The journal is checked against the
-    tables as it goes, row by row; the run passes only if every answer was the row's.
+    TRACE is a file, or the name of a packaged trace: mooncake, vtc, azure-code, ragpulse. The journal is checked
+    against the tables as it goes, row by row; the run passes only if every answer was the row's.
     """
     settings = _settings(config_file, order, policy, cancel_rate, seed)
     chosen = _trace(trace, format_name)

@@ -1,7 +1,7 @@
 """A recorded workload made small enough for a decoder, with tenants, equal prompts across them, and cancels.
 
-Lengths are divided by `SCALE` and cut at a bound; a block of the trace stands for a block of tokens of its own, so
-equal blocks give equal tokens and the trace's prefix sharing is kept. What recorded traces lack is added and declared:
+Lengths are divided by `SCALE` and cut at a bound; a block of the trace stands for tokens of its own, so equal blocks
+give equal tokens and the trace's prefix sharing is kept. What recorded traces lack is added and declared:
 requests are dealt to the adapters of three tenants in turn, some prompts are offered again by another tenant or by the
 same one, some requests are cancelled.
 """
@@ -26,7 +26,7 @@ SCOPES = EPOCHS * len(OWNERS)
 SCALE = 16
 """Tokens of the trace for one of the decoder: a block of 512 becomes two pages."""
 BLOCK = 512 // SCALE
-"""Tokens that one block id stands for."""
+"""Tokens that are drawn at once for a trace without block ids."""
 LONGEST_PROMPT = 160
 LONGEST_OUTPUT = 64
 MEAN_GAP = 1_000
@@ -139,14 +139,15 @@ def _prompt(request: TraceRequest, seed: int, draw_tokens: DrawTokens) -> tuple[
     if length > LONGEST_PROMPT:
         # Prompts that are cut end at every place of a page, as others do.
         length = LONGEST_PROMPT - length % BLOCK
-    blocks = range(-(-length // BLOCK))
+    size = request.block_length // SCALE or BLOCK
+    blocks = range(-(-length // size))
     names: Sequence[object] = request.block_ids or [f"{request.request}, block {block}" for block in blocks]
-    tokens = [token for block in blocks for token in _block(names[block], seed, draw_tokens)]
+    tokens = [token for block in blocks for token in _block(names[block], seed, draw_tokens, size)]
     return tuple(tokens[:length])
 
 
-def _block(name: object, seed: int, draw_tokens: DrawTokens) -> list[int]:
-    return draw_tokens(random.Random(f"seed {seed}, block {name}"), BLOCK)
+def _block(name: object, seed: int, draw_tokens: DrawTokens, size: int) -> list[int]:
+    return draw_tokens(random.Random(f"seed {seed}, block {name}"), size)
 
 
 def _cancel(draw: random.Random, rate: float, launches: int) -> int | None:

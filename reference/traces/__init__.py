@@ -1,4 +1,4 @@
-"""Recorded workloads: readers for the formats that the field uses, and three traces in the package."""
+"""Recorded workloads: readers for the formats that the field uses, and four traces in the package."""
 
 from kvescrow.reference.traces.packaged import PACKAGED, PackagedTrace, packaged_trace
 from kvescrow.reference.traces.reader import AUTO, read_trace

@@ -3,10 +3,11 @@
 `data/ATTRIBUTION.md` states their sources, authors, licences and changes.
 """
 
+from collections.abc import Mapping
 from importlib.resources import as_file, files
 from importlib.resources.abc import Traversable
 
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
 from kvescrow.reference.traces.reader import read_trace
 from kvescrow.reference.traces.record import Trace, TraceFormat
@@ -23,6 +24,8 @@ class PackagedTrace:
     licence: str
     """File of the licence text."""
     attribution: str
+    companions: Mapping[str, str] = field(factory=dict)
+    """Files that lie beside it and belong to it, with their sha256."""
 
 
 PACKAGED: dict[str, PackagedTrace] = {
@@ -56,6 +59,23 @@ PACKAGED: dict[str, PackagedTrace] = {
             "https://github.com/Azure/AzurePublicDataset, CC BY 4.0; truncated to the first 1,000 lines."
         ),
     ),
+    "ragpulse": PackagedTrace(
+        file="ragpulse/0_trace.first150.jsonl",
+        sha256="bf54788d8c1583b6953674fd3b4a6f4e92c21151ae687c0cce0076648c972e26",
+        format=TraceFormat.RAGPULSE,
+        licence="licences/RAGPulse.LICENSE",
+        attribution=(
+            "RAGPulse, (c) 2025 zhengchao wang, Wang et al., arXiv:2511.12979, "
+            "https://github.com/flashserve/RAGPulse, MIT; truncated to the first 150 lines and their chunks."
+        ),
+        companions={
+            "ragpulse/1_sys_prompt.jsonl": "5ca63af3664040878fd65ce32b9d088a04a30f742e7598f328f5a40f647261db",
+            "ragpulse/2_passages.jsonl": "6bcd87bb00f3ddfde52c457ccb61c5fb4f8adc2bd7241381885ea40bd5ad96f1",
+            "ragpulse/3_history.jsonl": "7c0b41d25e3487bcfeac9d950117828c584444f0a0fd1a87b841047a1ec4a67f",
+            "ragpulse/4_user_input.jsonl": "c9706696659656b28935e04f23d33dfd83a886c1a13f3c30706d196eb70d5e98",
+            "ragpulse/5_web_search.jsonl": "01790f881f5546e991529babc7c549f06d528182dd8037c90896436d2b90bea3",
+        },
+    ),
 }
 """Packaged traces by the name that a user gives."""
 
@@ -75,6 +95,7 @@ def packaged_trace(name: str) -> Trace:
     if name not in PACKAGED:
         raise UserError(f"no packaged trace {name!r}; there are {', '.join(PACKAGED)}")
     packaged = PACKAGED[name]
+    # An installed package is a folder, so that what lies beside the file lies beside `path` too.
     with as_file(data_file(packaged.file)) as path:
         trace = read_trace(path, packaged.format.value)
     return evolve(trace, name=name, attribution=packaged.attribution)

@@ -8,6 +8,7 @@ from attrs import evolve
 
 from kvescrow.reference.traces.fields import json_object, read_lines, shown
 from kvescrow.reference.traces.mooncake import MooncakeReader
+from kvescrow.reference.traces.ragpulse import RagPulseReader
 from kvescrow.reference.traces.record import Trace, TraceFormat, TraceRequest
 from kvescrow.reference.traces.tables import AZURE, VIDUR, TableReader
 from kvescrow.reference.traces.vtc import VtcReader
@@ -77,6 +78,8 @@ def reader_of(path: Path, format: TraceFormat) -> Reader:
             return TableReader(path, VIDUR)
         case TraceFormat.VTC:
             return VtcReader(path)
+        case TraceFormat.RAGPULSE:
+            return RagPulseReader(path)
 
 
 def detected_format(path: Path) -> TraceFormat:
@@ -85,7 +88,10 @@ def detected_format(path: Path) -> TraceFormat:
     if place is None:
         raise UserError(f"{path}: empty; give a trace with at least one request")
     if first.startswith("{"):
-        return TraceFormat.VTC if "result" in json_object(place, first) else TraceFormat.MOONCAKE
+        members = json_object(place, first)
+        if isinstance(members.get("hash_ids"), dict):
+            return TraceFormat.RAGPULSE
+        return TraceFormat.VTC if "result" in members else TraceFormat.MOONCAKE
     columns = {cell.strip() for cell in first.split(",")}
     for format, names in ((TraceFormat.AZURE, AZURE.names), (TraceFormat.VIDUR, VIDUR.names)):
         if columns & set(names):

@@ -19,6 +19,8 @@ class TraceFormat(Enum):
     """CSV of Vidur: `arrived_at,num_prefill_tokens,num_decode_tokens`."""
     VTC = "vtc"
     """One JSON object a file: the results of the artifact of "Fairness in Serving Large Language Models"."""
+    RAGPULSE = "ragpulse"
+    """JSON Lines of RAGPulse, its prompts as lists of chunks whose lengths stand in files beside the trace."""
 
 
 _positive = [validators.instance_of(int), validators.ge(1)]

@@ -21,12 +21,27 @@ RESPONSE = (
 )
 
 
+RAGPULSE = (
+    '{"timestamp": "82", "input_length": 150, "output_length": 7, "hash_ids": {"sys_prompt": [1, 2], "passages_ids":'
+    ' [3], "history": [], "web_search": [], "user_input": [4]}, "session_id": "a"}'
+)
+LENGTHS = {
+    "1_sys_prompt.jsonl": '{"sys_prompt_id": 1, "token_length": 100}\n{"sys_prompt_id": 2, "token_length": 20}\n',
+    "2_passages.jsonl": '{"passage_id": 3, "token_length": 8}\n{"passage_id": 5, "token_length": 9}\n',
+    "3_history.jsonl": "",
+    "4_user_input.jsonl": '{"user_input_id": 4, "token_length": 15}\n',
+    "5_web_search.jsonl": "",
+}
+
+
 def vtc(*responses: str) -> str:
     return '{"config": {}, "result": {"responses": [' + ", ".join(responses) + "]}}"
 
 
 def read(tmp_path: Path, content: str | bytes, format: str = AUTO) -> Trace:
     path = tmp_path / "trace"
+    for name, lines in LENGTHS.items():
+        (tmp_path / name).write_text(lines, "utf-8")
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     return read_trace(path, format)
 
@@ -102,6 +117,40 @@ def test_vtc_keeps_a_request_that_the_recorded_run_refused(tmp_path: Path) -> No
         TraceRequest("response-1", "lora-3", 2_500_000, 13, 199),
     )
     assert trace.remarks == ("The recorded run refused 1 of these requests; they are offered all the same.",)
+
+
+def test_ragpulse_cuts_chunks_into_blocks_that_are_known_by_the_whole_prefix(tmp_path: Path) -> None:
+    others = (
+        RAGPULSE.replace("[3]", "[5]").replace("150", "152").replace('"82"', '"90"'),
+        RAGPULSE.replace("[1, 2]", "[2, 1]").replace('"82"', '"91"'),
+    )
+    trace = read(tmp_path, "\n".join((RAGPULSE, *others)) + "\n\n")
+    assert trace.format is TraceFormat.RAGPULSE
+    assert trace.requests == (
+        TraceRequest("line-1", SINGLE_TENANT, 0, 150, 7, (0, 1, 2), 64),
+        # The passage is another one: the second block ends with its tokens.
+        TraceRequest("line-2", SINGLE_TENANT, 8_000_000, 152, 7, (0, 3, 4), 64),
+        TraceRequest("line-3", SINGLE_TENANT, 9_000_000, 150, 7, (5, 6, 7), 64),
+    )
+    assert [remark.split()[1] for remark in trace.remarks] == ["parts"]
+
+
+def test_ragpulse_tokens_that_belong_to_no_chunk_are_shared_with_nobody(tmp_path: Path) -> None:
+    first, second = read(tmp_path, f"{RAGPULSE}\n{RAGPULSE}\n").requests
+    assert (first.block_ids, second.block_ids) == ((0, 1, 2), (0, 1, 3))
+    whole = RAGPULSE.replace("150", "143")
+    first, second = read(tmp_path, f"{whole}\n{whole}\n").requests
+    assert first.block_ids == second.block_ids
+
+
+def test_ragpulse_begins_a_new_week_where_the_clock_does(tmp_path: Path) -> None:
+    times = ("604000", "603990", "0", "10")
+    trace = read(tmp_path, "\n".join(RAGPULSE.replace("82", time) for time in times))
+    assert [request.arrival // 1_000_000 for request in trace.requests] == [0, 10, 810, 820]
+    assert trace.remarks[1:] == (
+        "The clock steps back at line 3: what follows is a week later.",
+        "1 requests stood after later ones; all were sorted by arrival.",
+    )
 
 
 def test_lines_out_of_order_are_sorted_and_said_to_be(tmp_path: Path) -> None:
@@ -208,10 +257,52 @@ def test_vtc_refusals_name_the_response(tmp_path: Path, content: str, message: s
     assert refusal(tmp_path, content).startswith(message)
 
 
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (RAGPULSE.replace('"82"', "82"), "trace:2: timestamp: expected text, found 82"),
+        (RAGPULSE.replace('"82"', '"8.2"'), "trace:2: timestamp: expected a whole number without sign"),
+        (RAGPULSE.replace('"82"', '"604801"'), "trace:2: timestamp: 604801 is outside 0 to 604800"),
+        (RAGPULSE.replace("150", "142"), "trace:2: input_length: 142 is less than the 143 tokens of the chunks"),
+        (RAGPULSE.replace("7,", "0,"), "trace:2: output_length: 0 is outside 1 to"),
+        (RAGPULSE.replace("[1, 2]", "3"), "trace:2: hash_ids.sys_prompt: expected a list of integers, found 3"),
+        (RAGPULSE.replace("[1, 2]", '[1, "2"]'), "trace:2: hash_ids.sys_prompt[1]: expected an integer, found '2'"),
+        (
+            RAGPULSE.replace("[1, 2]", "[1, 3]"),
+            "trace:2: hash_ids.sys_prompt[1]: chunk 3 has no length in 1_sys_prompt.jsonl",
+        ),
+        (RAGPULSE.replace('"history": [], ', ""), "trace:2: history: missing"),
+        (RAGPULSE.replace("history", "memory"), "trace:2: 'memory': unknown field; known are history"),
+        (MOONCAKE.replace("27", '"27"'), "trace:2: hash_ids: expected a JSON object, found [0, 1, 2]"),
+    ],
+)
+def test_ragpulse_refusals_name_line_and_field(tmp_path: Path, line: str, message: str) -> None:
+    assert refusal(tmp_path, f"{RAGPULSE}\n{line}\n").startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ('{"passage_id": 3}', "2_passages.jsonl:1: token_length: missing"),
+        ('{"passage_id": 3, "token_length": 0}', "2_passages.jsonl:1: token_length: 0 is outside 1 to"),
+        ('{"history_id": 3, "token_length": 1}', "2_passages.jsonl:1: 'history_id': unknown field"),
+        ('{"passage_id": 3, "token_length": 1}\n' * 2, "2_passages.jsonl:2: passage_id: 3 stands twice"),
+        (None, "2_passages.jsonl: no such file; RAGPulse keeps the lengths of its chunks there, beside the trace"),
+    ],
+)
+def test_ragpulse_lengths_are_refused_by_file_and_line(tmp_path: Path, lines: str | None, message: str) -> None:
+    assert len(read(tmp_path, RAGPULSE).requests) == 1
+    file = tmp_path / "2_passages.jsonl"
+    file.unlink() if lines is None else file.write_text(lines, "utf-8")
+    with pytest.raises(UserError) as caught:
+        read_trace(tmp_path / "trace")
+    assert str(caught.value).startswith(f"{tmp_path}/{message}")
+
+
 def test_a_named_format_is_not_guessed(tmp_path: Path) -> None:
     assert refusal(tmp_path, MOONCAKE, "azure").startswith("trace:1: unknown column '{\"timestamp\": 27'")
     assert refusal(tmp_path, MOONCAKE, "csv") == (
-        "unknown trace format 'csv'; choose from auto, mooncake, azure, vidur, vtc"
+        "unknown trace format 'csv'; choose from auto, mooncake, azure, vidur, vtc, ragpulse"
     )
 
 
@@ -240,6 +331,7 @@ WHOLE = {
     "azure": f"{AZURE_HEADER}\n2023-11-16 18:17:03.9799600,4808,10\n",
     "vidur": f"{VIDUR_HEADER}\n0.125,547,248\n",
     "vtc": vtc(RESPONSE, RESPONSE),
+    "ragpulse": f"{RAGPULSE}\n{RAGPULSE}\n",
 }
 PIECES = st.sampled_from(
     (
