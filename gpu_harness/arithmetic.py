@@ -37,6 +37,12 @@ class Recipe:
     item_bucket: int | None = None
     fused: bool = False
     """Whether attention is the library's fused kernel over whole contexts: fast, and its bits depend on the batch."""
+    kernels: bool = False
+    """Whether attention, writes and checks of pages are the kernels over the block table (`gpu_harness.kernels`)."""
+    own_products: bool = False
+    """Whether products are the kernel of fixed tiles instead of the library's (`gpu_harness.kernels.products`)."""
+    replayed: bool = False
+    """Whether steps of decode rows alone have one of few sizes, each captured once (`gpu_harness.replays`)."""
 
     def padded_rows(self, rows: int) -> int:
         """Rows after padding."""

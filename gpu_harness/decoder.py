@@ -7,10 +7,11 @@ middle of a step is seen too (CON-1, CON-2).
 """
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
-from attrs import frozen
+from attrs import evolve, frozen
 
 from kvescrow.gpu_harness.arithmetic import (
     ATTENTION_BLOCK,
@@ -29,7 +30,11 @@ from kvescrow.gpu_harness.inspection import Inspection, Inspector, Unwatched, ev
 from kvescrow.gpu_harness.model import ModelWeights
 from kvescrow.gpu_harness.pages import PAGE_LENGTH, PagedMemory
 from kvescrow.gpu_harness.plan import BadBatch, StepBatch, StepPlan, Tile, check_batch, plan_step
+from kvescrow.gpu_harness.replays import Outputs, Replays, bucket_of, padded
 from kvescrow.gpu_harness.streams import Pending, Stream
+
+if TYPE_CHECKING:
+    from kvescrow.gpu_harness.kernels.steps import KernelSteps
 
 
 @frozen
@@ -67,7 +72,9 @@ class PagedDecoder:
         self.slots, self.positions = slots, positions
         self._turns = rope_table(weights.shape, positions, device)
         self._sampled = torch.zeros(slots, dtype=torch.int64, device=device)
-        self._inspector = Inspector(memory) if watched else Unwatched(memory)
+        self._kernels = _kernels(memory, positions, watched) if recipe.kernels else None
+        self._inspector = self._kernels or (Inspector(memory) if watched else Unwatched(memory))
+        self._replays = Replays(memory.device) if recipe.replayed else None
         self._ring = ring or DescriptorRing(memory.device)
         if memory.device.is_cuda:
             torch.cuda.synchronize(device)  # the streams are not ordered after the default stream
@@ -76,29 +83,40 @@ class PagedDecoder:
         """Queue one step on `stream`. The result's event is the step's ticket. Raises BadBatch,
         StreamFailed.
         """
-        self._check(batch)
+        scratch = self.memory.scratch if batch.scratch is None else batch.scratch
+        batch = evolve(batch, scratch=scratch)
+        self._check(batch, scratch)
         device, weights, ring = self.memory.device, self.weights, self._ring
-        packed = pack(plan_step(batch, self.recipe, lambda host: host))
+        plan, bucket = plan_step(batch, self.recipe, lambda host: host), None
+        segments, listings = len(plan.slots), len(plan.listing.pages)
+        if self._replays is not None and (bucket := bucket_of(batch)) is not None:
+            plan = padded(plan, bucket, self.recipe, self.positions, scratch)
+        packed = pack(plan)
         slot = ring.put(packed)
 
-        def work() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, Inspection]:
-            plan = unpack(packed, ring.read(slot, len(packed.words)))
-            logits, tokens, inspection = self._step(weights, plan, batch.ticket)
-            ticket, tokens, logits = (device.download(part) for part in (plan.ticket, tokens, logits))
-            return ticket, tokens, logits, inspection.downloaded(device)
+        def work() -> Outputs:
+            words = ring.read(slot, len(packed.words))
+            step = partial(self._step, weights, batch.ticket)
+            if self._replays is None or bucket is None:
+                outputs = step(unpack(packed, words))
+            else:
+                outputs = self._replays.run(stream.name, bucket, weights, packed, words, step)
+            return tuple(device.download(part) for part in outputs)
 
-        def finish(parts: tuple[torch.Tensor, torch.Tensor, torch.Tensor, Inspection]) -> StepResult:
-            ticket, tokens, logits, inspection = parts
+        def finish(outputs: Outputs) -> StepResult:
+            ticket, logits, tokens, nan_rows, violations, stamps = outputs
+            inspection = Inspection(violations[:listings], stamps[:listings], nan_rows[:segments])
             evidence = evidence_of(batch, inspection) + _ticket_evidence(batch, int(ticket))
-            return StepResult(batch, tuple(tokens.tolist()), logits, evidence)
+            return StepResult(batch, tuple(tokens[:segments].tolist()), logits[:segments], evidence)
 
         pending = stream.submit(work)
         ring.launched(slot, pending.event)
         return pending.then(finish)
 
-    def _check(self, batch: StepBatch) -> None:
+    def _check(self, batch: StepBatch, scratch: int) -> None:
         check_batch(batch, self.slots)
-        if not all(0 <= page < self.memory.pages for page in (*batch.pages, batch.scratch)):
+        is_known = all(0 <= page < self.memory.pages for page in batch.pages)
+        if not is_known or not 0 <= scratch <= self.memory.scratch:
             raise BadBatch(f"ticket {batch.ticket}: a page is not one of the pool's {self.memory.pages}")
         for s in batch.segments:
             who = f"ticket {batch.ticket}, request {s.request}"
@@ -110,16 +128,16 @@ class PagedDecoder:
                 raise BadBatch(f"{who}: a token id is outside the vocabulary")
 
     @torch.inference_mode()
-    def _step(
-        self, weights: ModelWeights, plan: StepPlan, ticket: int
-    ) -> tuple[torch.Tensor, torch.Tensor, Inspection]:
-        before = self._inspector.before(plan.listing, ticket)
-        x = self._forward(weights, plan)
+    def _step(self, weights: ModelWeights, ticket: int, plan: StepPlan) -> Outputs:
+        """The ticket as it was read, logits, tokens, and the parts of the inspection."""
+        before = self._inspector.before(plan, ticket)
+        x = self._forward(weights, plan, before)
         (logits,) = in_buckets(partial(logits_of, weights), self.recipe.row_bucket, self._padded(x, plan))
         logits = logits[: plan.last_rows.shape[0]]
         tokens = logits.argmax(-1)
         self._sampled[plan.slots] = tokens
-        return logits, tokens, self._inspector.after(plan.listing, before, logits)
+        seen = self._inspector.after(plan, before, logits)
+        return plan.ticket, logits, tokens, seen.nan_rows, seen.violations, seen.stamps
 
     def _padded(self, x: torch.Tensor, plan: StepPlan) -> torch.Tensor:
         """The last row of each segment, padded to a size that the recipe allows."""
@@ -127,7 +145,9 @@ class PagedDecoder:
         missing = self.recipe.padded_rows(last.shape[0]) - last.shape[0]
         return torch.cat([last, last.new_zeros(missing, last.shape[1])]) if missing else last
 
-    def _forward(self, weights: ModelWeights, plan: StepPlan) -> torch.Tensor:
+    def _forward(
+        self, weights: ModelWeights, plan: StepPlan, before: tuple[torch.Tensor, torch.Tensor]
+    ) -> torch.Tensor:
         """The residual stream [rows, hidden] after all layers; K and V of the rows are written to the pool."""
         shape, bucket = weights.shape, self.recipe.row_bucket
         tokens = plan.tokens.clone()
@@ -138,11 +158,14 @@ class PagedDecoder:
         attend = self._attend_fused if self.recipe.fused else self._attend
         for layer, pages in zip(weights.layers, self.memory.kv, strict=True):
             q, k, v = in_buckets(partial(project_qkv, shape, layer), bucket, x, turns, plan.scopes)
-            pages[plan.write_pages, 0, plan.write_slots] = k
-            pages[plan.write_pages, 1, plan.write_slots] = v
-            attended = torch.zeros(plan.rows, shape.query_width, dtype=x.dtype, device=x.device)
-            for view in views:
-                attended[view.tile.rows] = attend(q, pages, view)
+            if self._kernels is not None:
+                attended = self._kernels.attended((q, k, v), pages, plan, before)
+            else:
+                pages[plan.write_pages, 0, plan.write_slots] = k
+                pages[plan.write_pages, 1, plan.write_slots] = v
+                attended = torch.zeros(plan.rows, shape.query_width, dtype=x.dtype, device=x.device)
+                for view in views:
+                    attended[view.tile.rows] = attend(q, pages, view)
             (x,) = in_buckets(partial(finish_layer, shape, layer), bucket, x, attended)
         return x
 
@@ -249,6 +272,12 @@ def _gather(pages: torch.Tensor, tile: Tile) -> tuple[torch.Tensor, torch.Tensor
     size = (tile.count, tile.blocks, kv_heads, ATTENTION_BLOCK, head_size)
     k, v = split.permute(3, 0, 1, 5, 2, 4, 6).unbind(0)
     return k.float().reshape(size).contiguous(), v.float().reshape(size).contiguous()
+
+
+def _kernels(memory: PagedMemory, positions: int, watched: bool) -> "KernelSteps":
+    from kvescrow.gpu_harness.kernels.steps import KernelSteps  # triton is not everywhere
+
+    return KernelSteps(memory, positions, watched=watched)
 
 
 def _ticket_evidence(batch: StepBatch, found: int) -> Evidence:

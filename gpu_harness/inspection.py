@@ -7,8 +7,9 @@ from attrs import evolve, frozen
 
 from kvescrow.gpu_harness.device import Device
 from kvescrow.gpu_harness.evidence import NOTHING, Evidence, EvidenceKind, Finding, from_findings
+from kvescrow.gpu_harness.model import ModelShape
 from kvescrow.gpu_harness.pages import GENERATION, INDEX, OWNER, PAGE_LENGTH, SCOPE, SHARED_OWNER, PagedMemory
-from kvescrow.gpu_harness.plan import Listing, StepBatch
+from kvescrow.gpu_harness.plan import Listing, StepBatch, StepPlan
 
 LISTING_KINDS = (
     EvidenceKind.GENERATION_MISMATCH,
@@ -29,7 +30,7 @@ _COLUMN = {
     EvidenceKind.SHARED_PAGE_WRITTEN: OWNER,
 }
 
-_CANARY_STRIDE = 1_000_003
+CANARY_STRIDE = 1_000_003
 """Prime, so that the word looked at moves through all words of a token as tickets go by."""
 
 
@@ -53,6 +54,23 @@ class Inspection:
         )
 
 
+@frozen
+class Counters:
+    """What kernels have counted while they read and wrote: `counts` [listings, kinds] int32, and the stamps that were
+    wrong (or those at the start), `found` [listings, 4] int64.
+    """
+
+    counts: torch.Tensor
+    found: torch.Tensor
+
+    @classmethod
+    def of(cls, listing: Listing) -> "Counters":
+        """None counted yet."""
+        count, device = len(listing.pages), listing.pages.device
+        counts = torch.zeros(count, len(LISTING_KINDS), dtype=torch.int32, device=device)
+        return cls(counts, listing.expected.clone())
+
+
 class Inspector:
     """Compares what a step lists with what the pool holds."""
 
@@ -60,14 +78,15 @@ class Inspector:
         self._memory = memory
         self._slots = torch.arange(PAGE_LENGTH, device=memory.device.torch_device)
 
-    def before(self, listing: Listing, ticket: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def before(self, plan: StepPlan, ticket: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Violations [listings, kinds] and stamps [listings, 4] before the model reads."""
+        listing = plan.listing
         stamps = self._memory.stamps[listing.pages]
         return torch.cat([_stamp_violations(listing, stamps), self._canaries(listing, ticket)], dim=1), stamps
 
-    def after(self, listing: Listing, before: tuple[torch.Tensor, torch.Tensor], logits: torch.Tensor) -> Inspection:
+    def after(self, plan: StepPlan, before: tuple[torch.Tensor, torch.Tensor], logits: torch.Tensor) -> Inspection:
         """The inspection of the whole step: a stamp that is wrong at its start or at its end counts once."""
-        violations, stamps = before
+        listing, (violations, stamps) = plan.listing, before
         later = self._memory.stamps[listing.pages]
         wrong_later = _stamp_violations(listing, later)
         count = wrong_later.shape[1]
@@ -90,19 +109,24 @@ class Inspector:
 class Unwatched(Inspector):
     """Looks at nothing: what the checks cost is measured against this."""
 
-    def before(self, listing: Listing, ticket: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def before(self, plan: StepPlan, ticket: int) -> tuple[torch.Tensor, torch.Tensor]:
         """No violations."""
         return torch.zeros(0, len(LISTING_KINDS), dtype=torch.bool), torch.zeros(0, 4, dtype=torch.int64)
 
-    def after(self, listing: Listing, before: tuple[torch.Tensor, torch.Tensor], logits: torch.Tensor) -> Inspection:
+    def after(self, plan: StepPlan, before: tuple[torch.Tensor, torch.Tensor], logits: torch.Tensor) -> Inspection:
         """An empty inspection."""
         return Inspection(*before, torch.zeros(0, dtype=torch.bool))
+
+
+def words_of_token(shape: ModelShape) -> int:
+    """Words of one token slot over all layers."""
+    return shape.layers * 2 * shape.kv_width
 
 
 def canary_word(memory: PagedMemory, ticket: int) -> tuple[int, int, int, int]:
     """Layer, K or V (0 or 1), KV head and element that the step `ticket` looks at in every token slot."""
     shape = memory.shape
-    word = ticket * _CANARY_STRIDE % (shape.layers * 2 * shape.kv_width)
+    word = ticket * CANARY_STRIDE % words_of_token(shape)
     word, element = divmod(word, shape.head_size)
     word, head = divmod(word, shape.kv_heads)
     layer, kind = divmod(word, 2)

@@ -108,7 +108,7 @@ class _Bench:
         self.device.synchronize()
 
         def work() -> None:
-            inspector.after(plan.listing, inspector.before(plan.listing, last.batch.ticket), logits)
+            inspector.after(plan, inspector.before(plan, last.batch.ticket), logits)
 
         launched = [self.device.decode.submit(work) for _ in range(50)]
         self.device.synchronize()

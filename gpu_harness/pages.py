@@ -5,8 +5,9 @@ Everything that changes or reads the pool runs as an operation on a given stream
 is exactly the order of the streams. The host keeps one number per page, the generation that it last gave
 out; what a step finds is read on the device (CON-2, PAG-4, PAG-10).
 
-Page 0 is the sink (state SINK): padding rows write there, tables are padded with it, and it is never
-granted.
+Page 0 is the sink (state SINK): block tables are padded with it, and it is never granted. Nothing writes it, so that a
+stray write through an empty table is seen there. Padding rows write to a scratch page of their own, behind the last
+page that the host knows by number.
 """
 
 from collections.abc import Sequence
@@ -92,26 +93,30 @@ def page_bytes(shape: ModelShape, dtype: torch.dtype) -> int:
 
 
 class PagedMemory:
-    """KV tensor [layers, pages, 2 (K, V), PAGE_LENGTH, kv_heads, head_size] and stamps [pages, 4] int64.
+    """KV tensor [layers, pages + 1, 2 (K, V), PAGE_LENGTH, kv_heads, head_size] and stamps [pages + 1, 4] int64.
 
-    `pages` counts the sink. Every page starts free and poisoned. Methods are called from one host thread.
+    `pages` counts the sink, and not the scratch page at the end. Every page starts free and poisoned. Methods are
+    called from one host thread.
     """
 
     def __init__(self, device: Device, shape: ModelShape, pages: int, dtype: torch.dtype = torch.float32) -> None:
         if pages < 2:
             raise PageMisuse(f"a pool of {pages} page(s) has no page beside the sink")
         self.device, self.shape, self.pages, self.dtype = device, shape, pages, dtype
+        self.scratch = pages
+        """Where padding rows write: no page of anyone."""
         self._integer = _NAN[dtype][0]
-        size = (shape.layers, pages, 2, PAGE_LENGTH, shape.kv_heads, shape.head_size)
+        there = pages + 1
+        size = (shape.layers, there, 2, PAGE_LENGTH, shape.kv_heads, shape.head_size)
         self.kv = torch.empty(size, dtype=dtype, device=device.torch_device)
         self.bits = self.kv.view(self._integer)
         self.poison = torch.tensor(
-            [poison_bits(dtype, page) for page in range(pages)],
+            [poison_bits(dtype, page) for page in range(there)],
             dtype=self._integer,
             device=device.torch_device,
         )
-        self.bits.copy_(self._pattern(torch.arange(pages, device=device.torch_device)).expand_as(self.bits))
-        self.stamps = torch.full((pages, 4), NOBODY, dtype=torch.int64, device=device.torch_device)
+        self.bits.copy_(self._pattern(torch.arange(there, device=device.torch_device)).expand_as(self.bits))
+        self.stamps = torch.full((there, 4), NOBODY, dtype=torch.int64, device=device.torch_device)
         self.stamps[:, GENERATION] = 0
         self._generations = [0] * pages
         if device.is_cuda:
@@ -161,10 +166,10 @@ class PagedMemory:
         return stream.submit(work)
 
     def audit_free(self, stream: Stream, pages: Sequence[int]) -> Pending[Evidence]:
-        """On `stream`: check every word of pages that should be free; each page that is not all poison is
-        evidence.
+        """On `stream`: check every word of the sink and of pages that should be free; each page that is not all poison
+        is evidence.
         """
-        numbers = self._checked(pages)
+        numbers = [SINK, *self._checked(pages)]
         checked = stream.submit(lambda: self.device.download(self._broken_words(self._upload(numbers))))
         return checked.then(lambda seen: _canary_evidence(numbers, seen, NOBODY))
 

@@ -62,11 +62,13 @@ def _as_tuple(segments: Iterable[Segment]) -> tuple[Segment, ...]:
 
 @frozen
 class StepBatch:
-    """One step: prefill chunks and decode rows together. `scratch` is where padding rows write."""
+    """One step: prefill chunks and decode rows together. `scratch` is where padding rows write; None: the pool's own
+    scratch page.
+    """
 
     ticket: int
     segments: tuple[Segment, ...] = field(converter=_as_tuple)
-    scratch: int = SINK
+    scratch: int | None = None
 
     @property
     def pages(self) -> tuple[int, ...]:
@@ -92,6 +94,23 @@ class Tile:
     positions: torch.Tensor
     table: torch.Tensor
     ends: torch.Tensor
+
+
+@frozen
+class PagedTiles:
+    """Tiles as kernels over the block table read them: `size` queries at most, each tile from one request.
+
+    [tiles]: the batch row of the first query, the number of queries (0: padding), the position of the first, and the
+    listing of the first page of their segment. `write_listings` [rows]: the listing of the page that the row writes, -1
+    for a padding row.
+    """
+
+    size: int
+    first_rows: torch.Tensor
+    lengths: torch.Tensor
+    starts: torch.Tensor
+    listings: torch.Tensor
+    write_listings: torch.Tensor
 
 
 @frozen
@@ -125,6 +144,8 @@ class StepPlan:
     write_pages: torch.Tensor
     write_slots: torch.Tensor
     tiles: tuple[Tile, ...]
+    """Empty with kernels over the block table, which read `paged` instead."""
+    paged: PagedTiles | None
     last_rows: torch.Tensor
     """[segments]: the row of each segment's last token."""
     slots: torch.Tensor
@@ -132,7 +153,8 @@ class StepPlan:
 
 
 def plan_step(batch: StepBatch, recipe: Recipe, upload: Callable[[torch.Tensor], torch.Tensor]) -> StepPlan:
-    """The plan of a `batch` that `check_batch` accepts, its tensors moved by `upload`."""
+    """The plan of a `batch` that `check_batch` accepts, its tensors moved by `upload`. Its scratch page is named."""
+    assert batch.scratch is not None
     segments = batch.segments
     used = sum(segment.length for segment in segments)
     rows = recipe.padded_rows(used)
@@ -158,7 +180,10 @@ def plan_step(batch: StepBatch, recipe: Recipe, upload: Callable[[torch.Tensor],
         scopes=ints([s.scope for s in segments for _ in range(s.length)] + [0] * padding),
         write_pages=ints(pages + [batch.scratch] * padding),
         write_slots=ints([p % PAGE_LENGTH for p in positions] + [0] * padding),
-        tiles=tuple(_tile(group, recipe, ints) for group in _groups(segments, firsts, recipe)),
+        tiles=()
+        if recipe.kernels
+        else tuple(_tile(group, recipe, ints) for group in _groups(segments, firsts, recipe)),
+        paged=_paged(segments, firsts, padding, recipe, ints) if recipe.kernels else None,
         last_rows=ints([row + s.length - 1 for row, s in zip(firsts, segments, strict=True)]),
         slots=ints([s.slot for s in segments]),
         listing=_listing(segments, upload, ints),
@@ -190,19 +215,24 @@ class _Piece:
 
 def _groups(segments: Sequence[Segment], firsts: Sequence[int], recipe: Recipe) -> Iterator[list[_Piece]]:
     """Pieces that share a call: with fixed tiles all of them, else all decode rows together and each chunk
-    by itself.
+    by itself. Kernels have tiles of their own.
     """
+    if recipe.kernels:
+        return
     whole = [_Piece(s, row, s.start, s.length) for s, row in zip(segments, firsts, strict=True)]
     if recipe.query_tile is None:
         if single := [piece for piece in whole if piece.length == 1]:
             yield single
         yield from ([piece] for piece in whole if piece.length > 1)
         return
-    size = recipe.query_tile
-    yield [
-        _Piece(p.segment, p.row + i, p.start + i, min(size, p.length - i))
-        for p in whole
-        for i in range(0, p.length, size)
+    yield [piece for each in whole for piece in _pieces(each, recipe.query_tile)]
+
+
+def _pieces(whole: _Piece, size: int) -> list[_Piece]:
+    """`whole` in pieces of `size` queries, the last one shorter."""
+    return [
+        _Piece(whole.segment, whole.row + i, whole.start + i, min(size, whole.length - i))
+        for i in range(0, whole.length, size)
     ]
 
 
@@ -220,6 +250,31 @@ def _tile(pieces: list[_Piece], recipe: Recipe, ints: Callable[..., torch.Tensor
         positions=ints([[p.start + i if i < p.length else 0 for i in range(size)] for p in pieces]),
         table=ints([table + [SINK] * (blocks * PAGES_PER_BLOCK - len(table)) for table in tables]),
         ends=ints([p.start + p.length for p in pieces]),
+    )
+
+
+def _paged(
+    segments: Sequence[Segment],
+    firsts: Sequence[int],
+    padding: int,
+    recipe: Recipe,
+    ints: Callable[..., torch.Tensor],
+) -> PagedTiles:
+    first, listings = 0, []
+    for segment in segments:
+        listings.append(first)
+        first += len(segment.used_claims)
+    first_listing = dict(zip(firsts, listings, strict=True))
+    size = recipe.query_tile or 1
+    tiles = [
+        (piece.row, piece.length, piece.start, first_listing[row])
+        for row, segment in zip(firsts, segments, strict=True)
+        for piece in _pieces(_Piece(segment, row, segment.start, segment.length), size)
+    ]
+    rows, lengths, starts, first_listings = zip(*tiles, strict=True)
+    written = [at + p // PAGE_LENGTH for at, s in zip(listings, segments, strict=True) for p in range(s.start, s.end)]
+    return PagedTiles(
+        size, ints(rows), ints(lengths), ints(starts), ints(first_listings), ints(written + [-1] * padding)
     )
 
 

@@ -16,7 +16,7 @@ from kvescrow.gpu_harness.decoder import StepResult
 from kvescrow.gpu_harness.descriptor import DescriptorRing
 from kvescrow.gpu_harness.device import Device
 from kvescrow.gpu_harness.model import ModelWeights
-from kvescrow.gpu_harness.pages import SINK, PageClaim, PagedMemory
+from kvescrow.gpu_harness.pages import PageClaim, PagedMemory
 from kvescrow.gpu_harness.streams import Event, Pending, Stream
 from kvescrow.spec.vocabulary import PrefixScope
 
@@ -78,9 +78,9 @@ class Conduct:
         """The block table of a request in a step: its pages in logical order."""
         return tuple(claims)
 
-    def scratch(self, frames: Frames) -> int:
-        """The page that padding rows write: one that is never granted."""
-        return SINK
+    def scratch(self, frames: Frames) -> int | None:
+        """The page that padding rows write; None: the one that the pool has for it."""
+        return None
 
     def end(self, stream: Stream, other: Stream, pending: Pending[StepResult], before: Event | None) -> Event:
         """The event that says when a step on `stream` is over; `before` ends with the step before it there (PAG-4)."""

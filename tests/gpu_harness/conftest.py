@@ -69,7 +69,7 @@ class Rig:
         self.evidence += grant.evidence.wait()
         return Request(number, scope, list(prompt), (*shared, *grant.claims), len(shared) * PAGE_LENGTH)
 
-    def step(self, *segments: Segment, stream: Stream | None = None, scratch: int = 0) -> StepResult:
+    def step(self, *segments: Segment, stream: Stream | None = None, scratch: int | None = None) -> StepResult:
         """One step, waited for; what the host did to the pool before is ordered before it."""
         self.device.synchronize()
         self.ticket += 1

@@ -139,6 +139,7 @@ def test_padding_rows_write_only_to_the_scratch_page(rig: Rig) -> None:
     before = rig.bits_of(everything_else)
     rig.step(request.next_segment(1))
     assert torch.equal(before, rig.bits_of(everything_else))
+    assert rig.memory.audit_free(rig.device.decode, rig.free).wait().clean
     victim = rig.free[0]
     rig.step(Segment(0, 0, 0, 1, (6,), request.claims), scratch=victim)
     assert rig.memory.audit_free(rig.device.decode, [victim]).wait().kinds == {EvidenceKind.CANARY_BROKEN}

@@ -94,14 +94,14 @@ def test_the_canary_looks_at_every_word_in_turn(rig: Rig) -> None:
 
 
 def test_reuse_in_the_middle_of_a_step_is_seen_at_its_end_and_counted_once(rig: Rig, running: Request) -> None:
-    batch = StepBatch(1, [running.next_segment(1)])
+    batch = StepBatch(1, [running.next_segment(1)], rig.memory.scratch)
     plan = plan_step(batch, rig.recipe, rig.device.upload)
     inspector, logits = Inspector(rig.memory), torch.zeros(1, 4, device=rig.device.torch_device)
-    before = inspector.before(plan.listing, 1)
-    assert evidence_of(batch, inspector.after(plan.listing, before, logits)).clean
+    before = inspector.before(plan, 1)
+    assert evidence_of(batch, inspector.after(plan, before, logits)).clean
     rig.memory.stamps[running.claims[0].page, GENERATION] += 1
-    changed = evidence_of(batch, inspector.after(plan.listing, before, logits).downloaded(rig.device))
+    changed = evidence_of(batch, inspector.after(plan, before, logits).downloaded(rig.device))
     assert dict(changed.counts) == {KIND.GENERATION_MISMATCH: 1}
     assert (changed.findings[0].expected, changed.findings[0].found) == ("1", "2")
-    both = inspector.after(plan.listing, inspector.before(plan.listing, 1), logits)
+    both = inspector.after(plan, inspector.before(plan, 1), logits)
     assert dict(evidence_of(batch, both).counts) == {KIND.GENERATION_MISMATCH: 1}

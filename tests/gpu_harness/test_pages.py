@@ -81,6 +81,13 @@ def test_one_changed_word_of_a_free_page_is_found(rig: Rig) -> None:
     ]
 
 
+def test_a_write_to_the_sink_is_found_with_every_audit(rig: Rig) -> None:
+    rig.memory.kv[0, 0, 0, 3, 0, 7] = 1.0
+    rig.device.synchronize()
+    evidence = rig.memory.audit_free(rig.device.decode, [4]).wait()
+    assert [(f.kind, f.page) for f in evidence.findings] == [(EvidenceKind.CANARY_BROKEN, 0)]
+
+
 def test_a_parked_page_that_changes_is_found(rig: Rig) -> None:
     memory, stream = rig.memory, rig.device.decode
     memory.kv[:, 4] = torch.randn_like(memory.kv[:, 4])
