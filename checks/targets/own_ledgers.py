@@ -30,6 +30,8 @@ class LedgerWork:
         """Drive `ledger`, which this does not close."""
         self._ledger = ledger
         self._numbers = count()
+        # What a ledger keeps to find what is due, it keeps from the first time that it is asked.
+        ledger.due()
 
     def one_by_one(self, operations: int) -> int:
         """Reserve and cancel, each in a call of its own; return how many events that was."""

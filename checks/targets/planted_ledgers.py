@@ -121,7 +121,7 @@ def _sweeper_only_expiry(right: Decide, event: Any, situation: Situation) -> Out
     if record is None or record.state is not ReservationState.RESERVED:
         return right(event, situation)
     if isinstance(event, Start):
-        return right(event, evolve(situation, record=evolve(record, lease=_LONG)))
+        return right(event, situation._replace(record=evolve(record, lease=_LONG)))
     if isinstance(event, Sweep) and record.lease + _SWEEPER_IS_LATE > situation.pool.clock:
         return Outcome(Decision.NOTHING_DUE)
     return right(event, situation)

@@ -46,6 +46,9 @@ from kvescrow.spec.vocabulary import (
 _GRANTS = frozenset({Decision.ADMITTED, Decision.QUEUED, Decision.STARTED, Decision.EXTENDED})
 """Decisions that rest on what the accounts say is free, or on which key is."""
 
+_UNTOLD = (None, 0, 0, 0)
+"""State, life, generation and bound as they are told to who may not know them."""
+
 _NOBODY = TenantAccount(limit=0, budget=0, queue_limit=0)
 """Stands for the account of a tenant that does not exist; nothing is ever posted to it."""
 
@@ -62,8 +65,10 @@ class Books:
         self.recovering = False
         """Whether the last changes may be missing here: then nothing is granted, while stops and releases go on."""
         self._keyring = keyring
-        self._limits = Timetable()
-        self._retries = Retries()
+        self._limits = Timetable(self.records, Reservation.due)
+        self._retries = Retries(self.records)
+        # Made when first asked: books that serve one group alone are seldom asked.
+        self._is_indexed = False
 
     @classmethod
     def opened(cls, config: LedgerConfig, keyring: Keyring | None) -> "Books":
@@ -78,7 +83,6 @@ class Books:
         self.records[record.key] = record
         if record.state is ReservationState.QUEUED:
             self.queue.join(record.key, place)
-        self._index(record.key, None, record)
 
     def advance(self, now: int) -> None:
         """Let the clock show `now`, unless it is later already (LEA-6)."""
@@ -94,46 +98,38 @@ class Books:
         outcome = decide(event, situation)
         if self.recovering and outcome.decision in _GRANTS:
             outcome = refused(Reason.RECOVERING)
-        vouched = situation.vouched
         asked = _asked(event, situation.record)
         free_tenant, free_pool = _free(situation)
-        retry_after = self._retries.hint(outcome, situation, key.tenant, asked)
+        retry_after = self._hint(outcome, situation, key.tenant, asked)
         if outcome.changes:
             self._apply(key, situation, outcome)
         after = self.records.get(key)
-        told = after if vouched else None
+        stands = (after.state, after.life, after.generation) if after else (ReservationState.ABSENT, 0, 0)
+        state, life, generation, bound = (*stands, after.bound if after else 0) if situation.vouched else _UNTOLD
         reply = LedgerReply(
-            decision=outcome.decision,
-            reason=outcome.reason,
-            seq=pool.seq,
-            state=_state(after) if vouched else None,
-            life=told.life if told else 0,
-            generation=told.generation if told else 0,
-            bound=told.bound if told else 0,
-            asked=asked,
-            free_tenant=free_tenant,
-            free_pool=free_pool,
-            retry_after=retry_after,
+            outcome.decision,
+            outcome.reason,
+            pool.seq,
+            state,
+            life,
+            generation,
+            bound,
+            asked,
+            free_tenant,
+            free_pool,
+            retry_after,
         )
-        return JournalEntry(
-            now=pool.clock,
-            event=event,
-            reply=reply,
-            vouched=vouched,
-            state=_state(after),
-            life=after.life if after else 0,
-            generation=after.generation if after else 0,
-        )
+        return JournalEntry(pool.clock, event, reply, situation.vouched, *stands)
 
     def _situation(self, event: ReservationEvent) -> Situation:
         key = event.key
         tenant = self.tenants.get(key.tenant)
         return Situation(
-            record=self.records.get(key),
-            tenant=tenant if tenant is not None else _NOBODY,
-            pool=self.pool,
-            vouched=self._vouched(event, tenant is not None),
-            others_first=lambda: self.queue.others_first(key, self.records, self.tenants, self.pool.clock),
+            self.records.get(key),
+            tenant if tenant is not None else _NOBODY,
+            self.pool,
+            self._vouched(event, tenant is not None),
+            lambda: self.queue.others_first(key, self.records, self.tenants, self.pool.clock),
         )
 
     def _vouched(self, event: ReservationEvent, configured: bool) -> bool:
@@ -193,7 +189,8 @@ class Books:
             self.queue.leave(key)
         if waits and not waited:
             self.queue.join(key, self.pool.seq)
-        self._index(key, before, after)
+        if after is not None and self._is_indexed:
+            self._index(before, after)
 
     def _post(self, tenant: TenantAccount, posting: Posting) -> None:
         self.pool.active += posting.charged
@@ -203,12 +200,27 @@ class Books:
         tenant.overrun += posting.overrun
         tenant.queued += posting.queued
 
-    def _index(self, key: Key, before: Reservation | None, after: Reservation | None) -> None:
-        self._limits.set(key, after.due() if after else None)
-        self._retries.note(key, before, after)
+    def _index(self, before: Reservation | None, after: Reservation) -> None:
+        moment = after.due()
+        if moment is not None:
+            self._limits.note(after.key, moment)
+        self._retries.note(before, after)
+
+    def _make_indexes(self) -> None:
+        if not self._is_indexed:
+            self._is_indexed = True
+            for record in self.records.values():
+                self._index(None, record)
+
+    def _hint(self, outcome: Outcome, situation: Situation, name: str, asked: int) -> int | None:
+        if outcome.decision is not Decision.REFUSED:
+            return None
+        self._make_indexes()
+        return self._retries.hint(outcome.reason, situation, name, asked)
 
     def due(self) -> list[LedgerEvent]:
         """Return the sweeps and forgettings that time has made due, soonest first."""
+        self._make_indexes()
         return [
             Forget(key) if self.records[key].is_terminal else Sweep(key) for key in self._limits.due(self.pool.clock)
         ]
@@ -283,10 +295,6 @@ def _asked(event: ReservationEvent, record: Reservation | None) -> int:
             return max(0, event.bound - record.bound)
         case _:
             return 0
-
-
-def _state(record: Reservation | None) -> ReservationState:
-    return record.state if record is not None else ReservationState.ABSENT
 
 
 def _tenant_snapshot(account: TenantAccount) -> TenantSnapshot:

@@ -5,13 +5,13 @@ therefore found out once: asking anew about every value took `json` two and a ha
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from json.encoder import encode_basestring_ascii
 from operator import attrgetter
 from typing import Any, get_args, get_type_hints
 
-from attrs import fields, has
+from attrs import fields, frozen, has
 
 from kvescrow.reference.ledger.port import LedgerReply
 from kvescrow.spec.vocabulary import (
@@ -38,6 +38,8 @@ _Values = Callable[[Any], tuple[Any, ...]]
 
 def _getter(paths: tuple[str, ...]) -> _Values:
     """Return what reads the attributes at `paths` of a record, always as a tuple."""
+    if not paths:
+        return lambda _: ()
     get = attrgetter(*paths)
     return get if len(paths) > 1 else lambda record: (get(record),)
 
@@ -47,40 +49,59 @@ def _getter(paths: tuple[str, ...]) -> _Values:
 
 def check_storable(event: LedgerEvent) -> None:
     """Raise `UserError` where `event` holds what no store can: an integer beyond 63 bits, or text that is no text."""
-    paths, values_of = _LEAVES[type(event)]
-    for path, value in zip(paths, values_of(event), strict=True):
-        if isinstance(value, str):
-            if not (value.isascii() or _is_text(value)):
-                raise UserError(f"{_named(event, path)} holds a lone surrogate: give valid Unicode text")
-        elif isinstance(value, int) and not -LARGEST <= value <= LARGEST:
-            raise UserError(f"{_named(event, path)} is beyond 2**62: use a smaller number")
+    numbers, texts = _NUMBERS[type(event)], _TEXTS[type(event)]
+    found = numbers.of(event)
+    if max(found, default=0) > LARGEST or min(found, default=0) < -LARGEST:
+        raise UserError(f"{numbers.first(event, _is_large)} is beyond 2**62: use a smaller number")
+    text = "".join(texts.of(event))
+    if not (text.isascii() or _is_text(text)):
+        raise UserError(
+            f"{texts.first(event, lambda value: not _is_text(value))} holds a lone surrogate: give valid Unicode text"
+        )
 
 
 def check_no_zeros(event: LedgerEvent, store: str) -> None:
     """Raise `UserError` where a text of `event` holds the character NUL, which `store` cannot keep."""
-    paths, values_of = _LEAVES[type(event)]
-    for path, value in zip(paths, values_of(event), strict=True):
-        if isinstance(value, str) and "\0" in value:
-            raise UserError(f"{_named(event, path)} holds a NUL, which {store} cannot keep: leave it out")
+    texts = _TEXTS[type(event)]
+    if "\0" in "".join(texts.of(event)):
+        where = texts.first(event, lambda value: "\0" in value)
+        raise UserError(f"{where} holds a NUL, which {store} cannot keep: leave it out")
 
 
-def _paths(kind: Any) -> tuple[str, ...]:
+@frozen
+class _Leaves:
+    """The values of one kind in an event of one class."""
+
+    paths: tuple[str, ...]
+    of: _Values
+    """Reads them."""
+
+    def first(self, event: LedgerEvent, fails: Callable[[Any], bool]) -> str:
+        """Return the name of the first of them in `event` that fails."""
+        path = next(path for path, value in zip(self.paths, self.of(event), strict=True) if fails(value))
+        return f"{type(event).__name__}.{path.rpartition('.')[2]}"
+
+
+def _leaves(kind: type, wanted: type) -> _Leaves:
+    paths = tuple(_paths(kind, wanted))
+    return _Leaves(paths, _getter(paths))
+
+
+def _paths(kind: Any, wanted: type) -> Iterator[str]:
     hints = get_type_hints(kind)
-    found: list[str] = []
     for name in (field.name for field in fields(kind)):
-        inner = hints[name]
-        found += [f"{name}.{path}" for path in _paths(inner)] if has(inner) else [name]
-    return tuple(found)
+        if hints[name] is wanted:
+            yield name
+        elif has(hints[name]):
+            yield from (f"{name}.{path}" for path in _paths(hints[name], wanted))
 
 
-_LEAVES: Mapping[type, tuple[tuple[str, ...], _Values]] = {
-    kind: (_paths(kind), _getter(_paths(kind))) for kind in _EVENTS.values()
-}
-"""Event -> the paths to the plain values in it, and what reads them."""
+_NUMBERS: Mapping[type, _Leaves] = {kind: _leaves(kind, int) for kind in _EVENTS.values()}
+_TEXTS: Mapping[type, _Leaves] = {kind: _leaves(kind, str) for kind in _EVENTS.values()}
 
 
-def _named(event: LedgerEvent, path: str) -> str:
-    return f"{type(event).__name__}.{path.rpartition('.')[2]}"
+def _is_large(value: int) -> bool:
+    return not -LARGEST <= value <= LARGEST
 
 
 def _is_text(value: str) -> bool:
@@ -99,9 +120,24 @@ def event_text(event: LedgerEvent) -> str:
     return f'{{"type":"{type(event).__name__}",{_members(event)}}}'
 
 
+_REPLY = "{" + ",".join(f'"{field.name}":%s' for field in fields(LedgerReply)) + "}"
+
+
 def reply_text(reply: LedgerReply) -> str:
     """Return `reply` as a JSON object."""
-    return f"{{{_members(reply)}}}"
+    return _REPLY % (
+        f'"{reply.decision.value}"',
+        f'"{reply.reason.value}"',
+        reply.seq,
+        "null" if reply.state is None else f'"{reply.state.value}"',
+        reply.life,
+        reply.generation,
+        reply.bound,
+        reply.asked,
+        reply.free_tenant,
+        reply.free_pool,
+        "null" if reply.retry_after is None else reply.retry_after,
+    )
 
 
 def key_text(key: Key) -> str:
@@ -111,7 +147,8 @@ def key_text(key: Key) -> str:
 
 def _members(record: Any) -> str:
     form, values_of = _FORMS[type(record)]
-    return form % tuple([_TEXTS[type(value)](value) for value in values_of(record)])
+    # Most values are integers, which the form writes as they are.
+    return form % tuple([v if type(v) is int else _WRITERS[type(v)](v) for v in values_of(record)])
 
 
 def _form(kind: Any) -> tuple[str, _Values]:
@@ -119,11 +156,11 @@ def _form(kind: Any) -> tuple[str, _Values]:
     return ",".join(f'"{name}":%s' for name in names), _getter(names)
 
 
-_FORMS: Mapping[type, tuple[str, _Values]] = {kind: _form(kind) for kind in (*_EVENTS.values(), LedgerReply, Receipt)}
+_FORMS: Mapping[type, tuple[str, _Values]] = {kind: _form(kind) for kind in (*_EVENTS.values(), Receipt)}
 """Class -> the members of its JSON object, with a place for each value, and what reads the values."""
 
 
-class _Texts(dict[type, Callable[[Any], str]]):
+class _Writers(dict[type, Callable[[Any], str]]):
     """What writes a value of a class as JSON; a subclass is written as the first of its bases that is known."""
 
     def __missing__(self, kind: type) -> Callable[[Any], str]:
@@ -133,7 +170,7 @@ class _Texts(dict[type, Callable[[Any], str]]):
         raise TypeError(f"{kind.__name__} has no form in a journal")
 
 
-_TEXTS = _Texts(
+_WRITERS = _Writers(
     {
         int: int.__repr__,
         bool: lambda value: "true" if value else "false",

@@ -1,8 +1,10 @@
 """When a refused caller may do better (VIS-1): a hint from the deadlines of live work, which decides nothing."""
 
-from kvescrow.reference.ledger.records import Outcome, Reservation, Situation
+from collections.abc import Mapping
+
+from kvescrow.reference.ledger.records import Reservation, Situation
 from kvescrow.reference.ledger.timetable import Timetable
-from kvescrow.spec.vocabulary import Decision, Key, Reason
+from kvescrow.spec.vocabulary import Key, Reason
 
 LEAST_WAIT = 10_000
 """Ten milliseconds: asking again sooner costs more than it finds."""
@@ -11,25 +13,27 @@ LEAST_WAIT = 10_000
 class Retries:
     """Knows by when charged work must be over, for the pool and for each tenant."""
 
-    def __init__(self) -> None:
-        self._pool = Timetable()
+    def __init__(self, records: Mapping[Key, Reservation]) -> None:
+        """Watch over `records`, of whose changes `note` is told."""
+        self._records = records
+        self._pool = Timetable(records, _deadline)
         self._tenants: dict[str, Timetable] = {}
 
-    def note(self, key: Key, before: Reservation | None, after: Reservation | None) -> None:
-        """Take in that the record of `key` changed."""
-        was = before is not None and before.charged > 0
-        deadline = after.deadline if after is not None and after.charged else None
-        if was == (deadline is not None):
+    def note(self, before: Reservation | None, after: Reservation) -> None:
+        """Take in that a record is now `after`."""
+        deadline = _deadline(after)
+        if deadline is None or (before is not None and before.charged):
             return
-        self._pool.set(key, deadline)
-        self._tenants.setdefault(key.tenant, Timetable()).set(key, deadline)
+        key = after.key
+        if key.tenant not in self._tenants:
+            self._tenants[key.tenant] = Timetable(self._records, _deadline)
+        self._pool.note(key, deadline)
+        self._tenants[key.tenant].note(key, deadline)
 
-    def hint(self, outcome: Outcome, situation: Situation, name: str, asked: int) -> int | None:
+    def hint(self, reason: Reason, situation: Situation, name: str, asked: int) -> int | None:
         """Return the microseconds until tenant `name` may do better; None where waiting alone cures nothing."""
-        if outcome.decision is not Decision.REFUSED:
-            return None
         record, tenant, clock = situation.record, situation.tenant, situation.pool.clock
-        match outcome.reason:
+        match reason:
             case Reason.RETAINED if record is not None:
                 return record.retained - clock
             case Reason.POOL_CAPACITY | Reason.BEHIND_OTHERS | Reason.QUEUE_FULL:
@@ -45,6 +49,10 @@ class Retries:
     def _earliest_of(self, name: str) -> int | None:
         table = self._tenants.get(name)
         return table.earliest() if table is not None else None
+
+
+def _deadline(record: Reservation) -> int | None:
+    return record.deadline if record.charged else None
 
 
 def _until(moment: int | None, clock: int) -> int | None:

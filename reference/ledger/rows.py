@@ -4,7 +4,7 @@ from collections.abc import Collection
 from operator import attrgetter
 from typing import Any
 
-from kvescrow.reference.ledger.encoding import event_of, event_text, reply_of, reply_text
+from kvescrow.reference.ledger.encoding import event_of, event_text, quote, reply_of, reply_text
 from kvescrow.reference.ledger.port import JournalEntry
 from kvescrow.reference.ledger.records import PoolAccount, Reservation, TenantAccount
 from kvescrow.spec.vocabulary import Key, ReservationState
@@ -50,6 +50,30 @@ _STATES = {state.value: state for state in ReservationState}
 def reservation_row(record: Reservation, place: int) -> Row:
     """Return the row of `record`; `place` is its place in the queue, 0 where it does not wait."""
     return (*_columns_of(record), place)
+
+
+def reservation_texts(record: Reservation, place: int) -> Row:
+    """Return the same row with each value as JSON writes it: a value's kind is known here, so `json` need not ask."""
+    key, owner = record.key, record.owner
+    return (
+        quote(key.tenant),
+        quote(key.request),
+        quote(record.state.value),
+        record.amount,
+        quote(record.digest),
+        record.deadline,
+        record.least_service,
+        record.bound,
+        record.life,
+        record.used,
+        record.overrun,
+        record.generation,
+        "null" if owner is None else quote(owner),
+        record.lease,
+        record.expires,
+        record.retained,
+        place,
+    )
 
 
 def reservation_of(row: Row) -> tuple[Reservation, int]:

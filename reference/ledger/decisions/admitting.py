@@ -83,12 +83,12 @@ def _bound_record(
 ) -> Reservation:
     """Bind the key to its parameters and to a new life (IDN-2, IDN-5)."""
     return Reservation(
-        key=event.key,
-        state=state,
-        amount=event.amount,
-        digest=event.digest,
-        deadline=event.deadline,
-        least_service=event.least_service,
+        event.key,
+        state,
+        event.amount,
+        event.digest,
+        event.deadline,
+        event.least_service,
         bound=event.amount,
         life=pool.next_life,
         lease=lease,

@@ -199,7 +199,7 @@ class Database(Session, Store):
         values = {
             "writer": self._writer,
             "changes": f"[{','.join(map(_change_text, changes))}]",
-            "kept": _json(RESERVATION_COLUMNS, (self._row(each, books) for each in (*touched.new, *touched.changed))),
+            "kept": f"[{','.join(_record_text(each, books) for each in (*touched.new, *touched.changed))}]",
             "gone": _keys(touched.gone),
             "accounts": _json(rows.TENANT_COLUMNS, (rows.tenant_row(n, books.tenants[n]) for n in touched.tenants)),
             "capacity": pool.limit,
@@ -217,9 +217,6 @@ class Database(Session, Store):
         assert self._witness.mark is not None, "`load` saw the epoch"
         self._witness.saw(Mark(self._witness.mark.epoch, pool.seq, self._writer))
         return True
-
-    def _row(self, record: Reservation, books: Books) -> Row:
-        return (*rows.reservation_row(record, books.queue.place(record.key)), record.due())
 
     def release(self) -> None:
         """End the transaction that `load` began, without a change.
@@ -346,6 +343,15 @@ def _json(columns: Sequence[str], lines: Iterator[Row]) -> str:
 def _keys(keys: Iterable[Key]) -> str:
     # As one text, since psycopg looks at every element of a list: that took as long as all the rest of a query.
     return _json(("tenant", "request"), ((key.tenant, key.request) for key in keys))
+
+
+_RECORD = "{" + ",".join(f'"{name}":%s' for name in RESERVATION_COLUMNS) + "}"
+
+
+def _record_text(record: Reservation, books: Books) -> str:
+    due = record.due()
+    values = rows.reservation_texts(record, books.queue.place(record.key))
+    return _RECORD % (*values, "null" if due is None else due)
 
 
 def _change_text(entry: JournalEntry) -> str:

@@ -2,7 +2,8 @@
 
 Every change raises `version` in the pool's hash. A change rests on books that were loaded at one version and is
 refused at any other, so all that a decision looked at is checked by comparing this one number. Integers stay strings
-in the scripts, since Lua's numbers are exact to 53 bits only.
+in the scripts, since Lua's numbers are exact to 53 bits only. What is much travels as one JSON text each way: the client
+spends longer on each value that it packs or parses than the server does on all the rest.
 
     pool            hash: account, epoch, last writer, whether it recovers, version
     tenants         hash: name -> account
@@ -18,28 +19,23 @@ Scores are rounded to 53 bits, in order; whoever needs the exact moment reads th
 """
 
 NAMES = ("pool", "tenants", "reservations", "queue", "due", "deadlines", "journal", "turn")
-"""The keys that every script gets, in this order; a tenant's deadlines are reached by its name."""
+"""The keys of a ledger. A script gets the pool's alone and reaches the others by its prefix, since they share its slot:
+each key more that the client packs takes it longer than the server needs for a whole change."""
 
 TURN_MILLISECONDS = 50
 """How long the others stand back for a gateway that lost often: enough for many of its attempts, and short should it
 have died."""
 
-_KEYS = "\n".join(f"local {name} = KEYS[{number}]" for number, name in enumerate(NAMES, start=1))
+_PREFIX = f"local prefix = string.sub(KEYS[1], 1, -{len('pool') + 1})"
+_KEYS = "\n".join((_PREFIX, *(f"local {name} = prefix .. '{name}'" for name in NAMES)))
 
 LOAD = f"""#!lua
 {_KEYS}
--- ARGV: writer or '', number of keys, keys, number of tenants, tenants
+-- ARGV: writer or '', two lists as one JSON text: keys, tenants
 if ARGV[1] ~= '' then
     redis.call('SET', turn, ARGV[1], 'NX', 'PX', {TURN_MILLISECONDS})
 end
-local function slice(first, count)
-    local found = {{}}
-    for index = first, first + count - 1 do found[#found + 1] = ARGV[index] end
-    return found
-end
-local count = tonumber(ARGV[2])
-local keys = slice(3, count)
-local names = slice(4 + count, tonumber(ARGV[3 + count]))
+local keys, names = unpack(cjson.decode(ARGV[2]))
 local asked = {{}}
 for _, key in ipairs(keys) do asked[key] = true end
 
@@ -48,9 +44,8 @@ local function want(key)
     if not seen[key] then seen[key] = true; wanted[#wanted + 1] = key end
 end
 for _, key in ipairs(keys) do want(key) end
-local named = {{}}
-for _, name in ipairs(names) do named[name] = true end
-local known = slice(4 + count, #names)
+local named, known = {{}}, {{}}
+for _, name in ipairs(names) do named[name] = true; known[#known + 1] = name end
 for _, key in ipairs(redis.call('ZRANGE', queue, 0, -1)) do
     want(key)
     local name = cjson.decode(key)[1]
@@ -73,9 +68,10 @@ local function all(hash, fields)
     end
     return found
 end
-return {{redis.call('HGETALL', pool), redis.call('TIME'), known, all(tenants, known), all(reservations, wanted)}}
+local found = {{redis.call('HGETALL', pool), redis.call('TIME'), known, all(tenants, known), all(reservations, wanted)}}
+return cjson.encode(found)
 """
-"""Return the pool, the clock, tenants with their accounts, and records: those of the keys and of all that wait, and
+"""Return as one JSON text the pool, the clock, tenants with their accounts, and records: those of the keys and of all that wait, and
 the records that hints are made of."""
 
 COMMIT = f"""#!lua

@@ -163,11 +163,10 @@ class KeyStore(Store):
         """Return books with all that `events` may look at, as of one version, and the server's clock."""
         keys = {key_text(key): None for event in events if (key := key_of(event)) is not None}
         names = sorted({key.tenant for event in events if (key := key_of(event)) is not None})
+        asked = json.dumps((list(keys), names))
         turn = self._writer if defeats >= PATIENT_DEFEATS else ""
         while True:
-            pool, clock, known, accounts, records = self._run(
-                scripts.LOAD, [turn, len(keys), *keys, len(names), *names]
-            )
+            pool, clock, known, accounts, records = json.loads(self._run(scripts.LOAD, [turn, asked]))
             found = _fields(pool)
             books, mark = self._books_of(found)
             if not went_back(self._witness.mark, mark, None):
@@ -323,7 +322,7 @@ class KeyStore(Store):
             client = self._connected
             if script not in self._scripts:
                 self._scripts[script] = client.register_script(script)
-            return self._scripts[script](keys=self._keys, args=arguments)
+            return self._scripts[script](keys=self._keys[:1], args=arguments)
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:
@@ -375,7 +374,8 @@ def _key(text: str) -> Key:
 
 
 def _fields(flat: Sequence[str]) -> Found:
-    return dict(zip(flat[::2], flat[1::2], strict=True))
+    # An empty table is an object in the JSON of the scripts.
+    return dict(zip(flat[::2], flat[1::2], strict=True)) if flat else {}
 
 
 def _seq(number: str) -> int:
@@ -403,6 +403,9 @@ def _change_text(entry: JournalEntry) -> str:
     return f"[{entry.now},{quote(event_text(entry.event))},{quote(reply_text(entry.reply))}]"
 
 
+_RECORD = f"[{','.join('%s' for _ in rows.RESERVATION_COLUMNS)}]"
+
+
 def _record_parts(record: Reservation, books: Books) -> tuple[str, ...]:
     """Key, tenant, record, and the moments by which it is found; empty where there is none."""
     place = books.queue.place(record.key)
@@ -410,7 +413,7 @@ def _record_parts(record: Reservation, books: Books) -> tuple[str, ...]:
     return (
         key_text(record.key),
         record.key.tenant,
-        json.dumps(rows.reservation_row(record, place), separators=(",", ":")),
+        _RECORD % rows.reservation_texts(record, place),
         str(place or ""),
         "" if due is None else str(due),
         str(record.deadline) if record.charged else "",
