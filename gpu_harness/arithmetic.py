@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from attrs import frozen
+from attrs import evolve, frozen
 
 from kvescrow.gpu_harness.model import LayerWeights, ModelShape, ModelWeights
 
@@ -54,6 +54,17 @@ class Recipe:
 ANY_SIZE = Recipe("any size from 4 rows", least_rows=4)
 FAST = Recipe("fast", least_rows=1, fused=True)
 FIXED_SIZE = Recipe("fixed buckets of 64 rows", least_rows=16, row_bucket=64, query_tile=8, item_bucket=128)
+KERNELS = Recipe(
+    "kernels over the block table, fixed buckets of 64 rows",
+    least_rows=16,
+    row_bucket=64,
+    query_tile=4,
+    kernels=True,
+    replayed=True,
+)
+OWN_PRODUCTS = evolve(KERNELS, name="kernels over the block table, products of fixed tiles", own_products=True)
+FAST_KERNELS = Recipe("fast kernels over the block table", least_rows=1, query_tile=16, kernels=True, replayed=True)
+"""What FAST is on cuda: longer tiles than KERNELS has, since nothing needs their bits to be those of a decode row."""
 
 
 def in_buckets(

@@ -27,11 +27,13 @@ from kvescrow.gpu_harness.arithmetic import (
 from kvescrow.gpu_harness.descriptor import DescriptorRing, pack, unpack
 from kvescrow.gpu_harness.evidence import NOTHING, Evidence, EvidenceKind, Finding, from_findings
 from kvescrow.gpu_harness.inspection import Inspection, Inspector, Unwatched, evidence_of
+from kvescrow.gpu_harness.kernels import absent, on_device, products_of
 from kvescrow.gpu_harness.model import ModelWeights
 from kvescrow.gpu_harness.pages import PAGE_LENGTH, PagedMemory
 from kvescrow.gpu_harness.plan import BadBatch, StepBatch, StepPlan, Tile, check_batch, plan_step
 from kvescrow.gpu_harness.replays import Outputs, Replays, bucket_of, padded
 from kvescrow.gpu_harness.streams import Pending, Stream
+from kvescrow.spec.vocabulary import UserError
 
 if TYPE_CHECKING:
     from kvescrow.gpu_harness.kernels.steps import KernelSteps
@@ -68,6 +70,7 @@ class PagedDecoder:
         if (weights.shape, weights.dtype) != (memory.shape, memory.dtype):
             raise BadBatch("weights and pool have different shapes or dtypes")
         device = memory.device.torch_device
+        recipe = on_device(recipe, memory.device, memory.shape)
         self.weights, self.memory, self.recipe = weights, memory, recipe
         self.slots, self.positions = slots, positions
         self._turns = rope_table(weights.shape, positions, device)
@@ -131,8 +134,9 @@ class PagedDecoder:
     def _step(self, weights: ModelWeights, ticket: int, plan: StepPlan) -> Outputs:
         """The ticket as it was read, logits, tokens, and the parts of the inspection."""
         before = self._inspector.before(plan, ticket)
-        x = self._forward(weights, plan, before)
-        (logits,) = in_buckets(partial(logits_of, weights), self.recipe.row_bucket, self._padded(x, plan))
+        with products_of(self.recipe):
+            x = self._forward(weights, plan, before)
+            (logits,) = in_buckets(partial(logits_of, weights), self.recipe.row_bucket, self._padded(x, plan))
         logits = logits[: plan.last_rows.shape[0]]
         tokens = logits.argmax(-1)
         self._sampled[plan.slots] = tokens
@@ -275,7 +279,9 @@ def _gather(pages: torch.Tensor, tile: Tile) -> tuple[torch.Tensor, torch.Tensor
 
 
 def _kernels(memory: PagedMemory, positions: int, watched: bool) -> "KernelSteps":
-    from kvescrow.gpu_harness.kernels.steps import KernelSteps  # triton is not everywhere
+    if reason := absent(memory.shape):
+        raise UserError(f"kernels over the block table: {reason}")
+    from kvescrow.gpu_harness.kernels.steps import KernelSteps
 
     return KernelSteps(memory, positions, watched=watched)
 

@@ -2,8 +2,8 @@
 
 `DenseOracle` has a contiguous cache and no pages, batches, stamps or streams, and shares no arithmetic with
 the decoder: only the weights and the sizes of the recipe, since a library's bits depend on the sizes of a
-product. In fp32 and bf16 its logits equal the paged decoder's bit for bit, so any difference is a fault in
-the management of memory (CON-2).
+product, and the product itself where the recipe has one of its own. In fp32 and bf16 its logits equal the
+paged decoder's bit for bit, so any difference is a fault in the management of memory (CON-2).
 
 `plain_logits` is the textbook model in fp64 with no concern for order; it shows that the arithmetic itself
 is right.
@@ -19,6 +19,7 @@ from torch.nn.functional import pad
 
 from kvescrow.gpu_harness.arithmetic import ATTENTION_BLOCK, Recipe
 from kvescrow.gpu_harness.evidence import Evidence, EvidenceKind, Finding, from_findings
+from kvescrow.gpu_harness.kernels import products_of
 from kvescrow.gpu_harness.model import LayerWeights, ModelWeights
 from kvescrow.gpu_harness.pages import PAGE_LENGTH, page_sums
 
@@ -68,11 +69,12 @@ class DenseOracle:
     def extend(self, tokens: Sequence[int]) -> torch.Tensor:
         """Append `tokens` and return the logits [vocabulary] after the last."""
         most = min(self._recipe.query_tile or len(tokens), self._recipe.row_bucket or len(tokens))
-        for start in range(0, len(tokens), most):
-            hidden = self._append(tokens[start : start + most])
-        weights = self._weights
-        normed = self._norm(self._rows(hidden[-1:]), weights.norm)
-        return torch.nn.functional.linear(normed, weights.head)[0]
+        with products_of(self._recipe):
+            for start in range(0, len(tokens), most):
+                hidden = self._append(tokens[start : start + most])
+            weights = self._weights
+            normed = self._norm(self._rows(hidden[-1:]), weights.norm)
+            return torch.nn.functional.linear(normed, weights.head)[0]
 
     def _rows(self, x: torch.Tensor) -> torch.Tensor:
         """x padded with zero rows to a size at which the device's products have one row order."""
@@ -120,6 +122,11 @@ class DenseOracle:
         """Attention of the new tokens over the cache, block by block: [tokens, query width]."""
         shape = self._weights.shape
         count = query.shape[1]
+        if self._recipe.kernels:
+            from kvescrow.gpu_harness.kernels.contiguous import attend_one_request
+
+            found = attend_one_request(query, cache, begin, self._recipe.query_tile or 1)
+            return found.transpose(0, 1).reshape(count, shape.query_width)
         scaled = self._grouped(query.float() * shape.head_size**-0.5)
         tokens = torch.arange(begin, begin + count, device=query.device).repeat_interleave(shape.group)
         positions = pad(tokens, (0, scaled.shape[1] - len(tokens)))

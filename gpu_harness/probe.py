@@ -12,9 +12,10 @@ from collections.abc import Sequence
 import torch
 from attrs import evolve, frozen
 
-from kvescrow.gpu_harness.arithmetic import ANY_SIZE, FIXED_SIZE, Recipe
+from kvescrow.gpu_harness.arithmetic import ANY_SIZE, FIXED_SIZE, KERNELS, OWN_PRODUCTS, Recipe
 from kvescrow.gpu_harness.decoder import PagedDecoder
 from kvescrow.gpu_harness.device import Device
+from kvescrow.gpu_harness.kernels import absent
 from kvescrow.gpu_harness.model import ModelWeights
 from kvescrow.gpu_harness.oracle import DenseOracle, same_bits
 from kvescrow.gpu_harness.pages import PAGE_LENGTH, PagedMemory
@@ -37,18 +38,26 @@ class ProbeResult:
     recipe: Recipe
     exact: bool
     reason: str
+    passed_over: tuple[str, ...] = ()
+    """Faster recipes that are not exact or not possible here, each with the reason."""
 
 
 def exact_recipe(device: Device, weights: ModelWeights) -> ProbeResult:
     """The fastest recipe that is exact on `device` for `weights`, or the last one tried with the reason
     against it.
     """
-    candidates = (FIXED_SIZE,) if device.is_cuda else (ANY_SIZE, FIXED_SIZE)
+    candidates: tuple[Recipe, ...] = (ANY_SIZE, FIXED_SIZE)
+    passed_over: list[str] = []
+    if device.is_cuda:
+        candidates = (KERNELS, OWN_PRODUCTS, FIXED_SIZE)
+        if reason := absent(weights.shape):
+            candidates, passed_over = (FIXED_SIZE,), [f"{KERNELS.name}: {reason}"]
     for recipe in candidates:
         result = probe_exactness(device, weights, recipe)
         if result.exact:
             break
-    return result
+        passed_over.append(f"{recipe.name}: {result.reason}")
+    return evolve(result, passed_over=tuple(passed_over))
 
 
 def probe_exactness(device: Device, weights: ModelWeights, recipe: Recipe) -> ProbeResult:

@@ -11,3 +11,40 @@ there cannot reach a sum.
 the independent decode, which knows no pages. They import triton, which other parts of the package never do.
 `compilation` builds every kernel for a device that is not here.
 """
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+
+from kvescrow.gpu_harness.arithmetic import FAST, FAST_KERNELS, Recipe
+from kvescrow.gpu_harness.device import Device
+from kvescrow.gpu_harness.model import ModelShape
+
+HEAD_SIZES = (16, 32, 64, 128, 256)
+"""Head sizes that a product on tensor cores can have as a side."""
+
+
+def absent(shape: ModelShape) -> str:
+    """Why steps of `shape` cannot use the kernels here; empty where they can."""
+    if find_spec("triton") is None:
+        return "triton is not installed; install kvescrow[kernels]"
+    if shape.head_size not in HEAD_SIZES:
+        return f"kernels have heads of {', '.join(map(str, HEAD_SIZES))}, and the model has heads of {shape.head_size}"
+    return ""
+
+
+def on_device(recipe: Recipe, device: Device, shape: ModelShape) -> Recipe:
+    """`recipe`, or what FAST is on `device`."""
+    return FAST_KERNELS if recipe == FAST and device.is_cuda and not absent(shape) else recipe
+
+
+@contextmanager
+def products_of(recipe: Recipe) -> Iterator[None]:
+    """While this lasts, the thread's linear layers are what `recipe` says."""
+    if not recipe.own_products:
+        yield
+        return
+    from kvescrow.gpu_harness.kernels.products import fixed_products
+
+    with fixed_products():
+        yield

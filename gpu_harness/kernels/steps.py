@@ -7,13 +7,8 @@ from kvescrow.gpu_harness.kernels.attention import attend
 from kvescrow.gpu_harness.kernels.looks import look
 from kvescrow.gpu_harness.kernels.stamps import KINDS
 from kvescrow.gpu_harness.kernels.writes import write
-from kvescrow.gpu_harness.model import ModelShape
 from kvescrow.gpu_harness.pages import PagedMemory
 from kvescrow.gpu_harness.plan import StepPlan
-from kvescrow.spec.vocabulary import UserError
-
-HEAD_SIZES = (16, 32, 64, 128, 256)
-"""Head sizes that a product on tensor cores has as one of its sides."""
 
 assert len(LISTING_KINDS) == KINDS
 
@@ -22,7 +17,6 @@ class KernelSteps(Inspector):
     """The inspection of steps, and their writes and attention. `positions` bounds the contexts."""
 
     def __init__(self, memory: PagedMemory, positions: int, *, watched: bool) -> None:
-        _check(memory.shape)
         super().__init__(memory)
         self._positions, self._watched = positions, watched
 
@@ -57,9 +51,3 @@ class KernelSteps(Inspector):
         if self._watched:
             look(self._memory, plan, counters, is_before=False)
         return Inspection(counters.counts > 0, counters.found, logits.amax(-1).isnan())
-
-
-def _check(shape: ModelShape) -> None:
-    if shape.head_size not in HEAD_SIZES:
-        sizes = ", ".join(map(str, HEAD_SIZES))
-        raise UserError(f"model shape: head_size ({shape.head_size}) must be one of {sizes} for kernels over pages")
