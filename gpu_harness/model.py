@@ -81,6 +81,9 @@ class ModelShape:
 SHAPES: Mapping[str, ModelShape] = MappingProxyType(
     {
         "tiny": ModelShape(2, hidden=128, heads=4, kv_heads=2, head_size=32, feed_forward=256, vocabulary=512),
+        "multi-query": ModelShape(
+            4, hidden=256, heads=8, kv_heads=1, head_size=64, feed_forward=768, vocabulary=2048, tied=True
+        ),
         "small": ModelShape(8, hidden=512, heads=8, kv_heads=4, head_size=64, feed_forward=1408, vocabulary=32_000),
         "llama-1b": ModelShape(
             16,
@@ -95,8 +98,8 @@ SHAPES: Mapping[str, ModelShape] = MappingProxyType(
         ),
     }
 )
-"""Shapes by name: "tiny" for tests and traces on a CPU, "small" for measurement there, "llama-1b" for a
-GPU.
+"""Shapes by name: "tiny" for tests and traces on a CPU, "multi-query" there with one KV head and a tied head, "small" for
+measurement there, "llama-1b" for a GPU.
 """
 
 

@@ -180,7 +180,7 @@ def test_every_named_shape_has_exact_widths() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: named_shape("huge"), "choose one of tiny, small, llama-1b"),
+        (lambda: named_shape("huge"), "choose one of tiny, multi-query, small, llama-1b"),
         (lambda: seeded_weights(TINY, 1, scopes=0), "scopes is 0"),
         (lambda: ModelShape(0, 128, 4, 2, 32, 256, 512), "layers is 0"),
         (lambda: ModelShape(1, 128, 4, 2, 31, 256, 512), "must be even"),
