@@ -98,8 +98,8 @@ SHAPES: Mapping[str, ModelShape] = MappingProxyType(
         ),
     }
 )
-"""Shapes by name: "tiny" for tests and traces on a CPU, "multi-query" there with one KV head and a tied head, "small" for
-measurement there, "llama-1b" for a GPU.
+"""Shapes by name: "tiny" for tests and traces on a CPU, "multi-query" there with one KV head and a tied head, "small"
+for measurement there, "llama-1b" for a GPU.
 """
 
 
