@@ -2,8 +2,8 @@
 
 Every change raises `version` in the pool's hash. A change rests on books that were loaded at one version and is
 refused at any other, so all that a decision looked at is checked by comparing this one number. Integers stay strings
-in the scripts, since Lua's numbers are exact to 53 bits only. What is much travels as one JSON text each way: the client
-spends longer on each value that it packs or parses than the server does on all the rest.
+in the scripts, since Lua's numbers are exact to 53 bits only. What is much travels as one JSON text each way, since the
+client takes longer to pack or parse a value than the server takes to use it.
 
     pool            hash: account, epoch, last writer, whether it recovers, version
     tenants         hash: name -> account
@@ -71,8 +71,8 @@ end
 local found = {{redis.call('HGETALL', pool), redis.call('TIME'), known, all(tenants, known), all(reservations, wanted)}}
 return cjson.encode(found)
 """
-"""Return as one JSON text the pool, the clock, tenants with their accounts, and records: those of the keys and of all that wait, and
-the records that hints are made of."""
+"""Return as one JSON text the pool, the clock, tenants with their accounts, and records: those of the keys and of all
+that wait, and the records that hints are made of."""
 
 COMMIT = f"""#!lua
 {_KEYS}
