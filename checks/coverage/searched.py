@@ -11,6 +11,7 @@ import numpy as np
 from kvescrow.checks.explore.instance import Address, Instance, Known, Move
 from kvescrow.checks.explore.interpreter import Oracle
 from kvescrow.checks.explore.lookup import States
+from kvescrow.checks.explore.normal_form import NormalForm
 from kvescrow.checks.explore.packed import Engine, levels
 from kvescrow.checks.explore.packing import mask
 from kvescrow.checks.fuzz.coverage import Coverage
@@ -33,7 +34,7 @@ def _wanted(coverage: Coverage, moves: Iterable[Move]) -> list[Move]:
 
 
 def _search(instance: Instance, coverage: Coverage) -> None:
-    engine, oracle = Engine(instance), Oracle(instance)
+    engine, oracle = Engine(NormalForm(instance)), Oracle(instance)
     states = np.concatenate(list(levels(engine)))
     for move in _wanted(coverage, instance.moves):
         if _wanted(coverage, [move]):

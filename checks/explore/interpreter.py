@@ -153,7 +153,7 @@ def search(instance: Instance, watcher: Watcher) -> Exploration:
                     following.append(after)
             if breach is not None:
                 break
-        watcher.level(depth, len(origin), len(following), 400 * len(oracle.names))
+        watcher.level(depth, len(origin), len(following), (len(origin) + 2 * len(following)) * 400 * len(oracle.names))
         depth += bool(following)
         frontier = following
     return Exploration(

@@ -56,11 +56,11 @@ class Watcher:
     """Bytes that the search may take."""
     shown: Level | None = None
 
-    def level(self, depth: int, states: int, newest: int, bytes_a_state: int) -> None:
-        """Note the end of a level; raise `UserError` where one more of this size would not fit."""
+    def level(self, depth: int, states: int, newest: int, wanted: int) -> None:
+        """Note the end of a level; raise `UserError` where the `wanted` bytes of one more are more than there are."""
         if self.shown is not None:
             self.shown(depth, states, newest)
-        self.need((states + 2 * newest) * bytes_a_state)
+        self.need(wanted)
 
     def need(self, wanted: int) -> None:
         """Raise `UserError` where `wanted` bytes are more than there are."""

@@ -5,7 +5,7 @@ tables once, with a record of what was read; all valuations that agree on that s
 `pool.active` in one local state only is told apart there only: this is partial evaluation, by running.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
 
 from attrs import define, field, frozen
@@ -15,6 +15,9 @@ from kvescrow.checks.explore.laws import Laws, laws_of
 from kvescrow.checks.explore.packing import Packing
 from kvescrow.checks.explore.views import BoundMove, Outcome, Views
 from kvescrow.spec.language.expressions import Expression, reads
+
+Changes = Sequence[tuple[int, int]]
+"""(variable, new code)."""
 
 DECIDED_AT_ONCE = 2048
 """A law with at most this many valuations is tried on all of them before the search."""
@@ -125,8 +128,11 @@ class NormalForm:
             if count > DECIDED_AT_ONCE:
                 return False
 
-    def behave(self, group: Group, packing: Packing) -> Behaviour:
-        """Return what `group` does at the valuation in the memory; what it depends on is in `memory.read` then."""
+    def behave(self, group: Group, packing: Packing, step_of: Callable[[Group, Changes], None]) -> Behaviour:
+        """Return what `group` does at the valuation in the memory; what it depends on is in `memory.read` then.
+
+        `step_of` is told each step that changes something.
+        """
         memory = self.views.memory
         broken = [Break(None, "", "invariant", name) for name, holds in group.laws if not holds()]
         reached = frozenset(name for name, holds in group.situations if holds())
@@ -142,6 +148,7 @@ class NormalForm:
                 fired += 1
                 if step.changes:
                     changed += 1
+                    step_of(group, step.changes)
                     deltas[packing.delta(memory.codes, step.changes, memory.read)] = None
             elif step.outcome is Outcome.CUT:
                 cut += 1

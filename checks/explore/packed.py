@@ -12,115 +12,163 @@ import numpy as np
 from kvescrow.checks.explore.instance import Instance
 from kvescrow.checks.explore.lookup import Lookup, Numbers, States
 from kvescrow.checks.explore.memory import Watcher, peak_bytes
-from kvescrow.checks.explore.normal_form import Behaviour, Break, Group, NormalForm
-from kvescrow.checks.explore.packing import packing_of
+from kvescrow.checks.explore.normal_form import Behaviour, Break, Changes, Group, NormalForm
+from kvescrow.checks.explore.packing import PackedOverflow, Packing, packing_of, short_packings_of
 from kvescrow.checks.explore.result import Breach, Exploration, Firing
-from kvescrow.checks.explore.sums import Sums
+from kvescrow.checks.explore.sums import Keeper, NotKept, Sums
 from kvescrow.checks.explore.symmetry import Symmetry
 from kvescrow.checks.explore.views import Outcome
-from kvescrow.checks.explore.visited import Visited
+from kvescrow.checks.explore.visited import Bits, Seen, Sorted
 
 CHUNK = 1 << 16
-"""States that are expanded at a time: their successors stay in the cache while they are sorted."""
-BYTES_A_STATE = 24
-"""A state in the visited set, once more while its bucket is merged, and once in its level."""
+"""States that are expanded at a time: their successors stay in the cache while they are looked at."""
+SPARSE = 0.7
+"""States with another successor are taken apart from the others where they are fewer than this."""
+SHARE = 4
+"""A set of bits may take one part in so many of the memory."""
 
 
 class _Answers:
     """The numbered behaviours of one group, and how often each occurred."""
 
-    def __init__(self, form: NormalForm, engine: "Engine", group: Group) -> None:
+    def __init__(self, engine: "Engine", group: Group) -> None:
         self.behaviours: list[Behaviour] = []
         self._numbers: dict[Behaviour, int] = {}
+        self._bad: list[int] = []
         self.occurred = np.zeros(0, np.int64)
-        self._table: list[States] = []
-        self._lengths = np.zeros(0, np.int32)
-        self.lookup = Lookup(form, engine.packing, group, lambda: self._number(form.behave(group, engine.packing)))
+        self._deltas: list[States] = []
+        self._lengths = np.zeros(0, np.int64)
+        self.lookup = Lookup(engine.form, engine.packing, group, lambda: self._number(engine.behave(group)))
 
     def _number(self, behaviour: Behaviour) -> int:
         number = self._numbers.setdefault(behaviour, len(self._numbers))
         if number == len(self.behaviours):
             self.behaviours.append(behaviour)
+            if behaviour.broken:
+                self._bad.append(number)
         return number
 
     def _grow(self) -> None:
         count = len(self.behaviours)
         if count == len(self._lengths):
             return
-        longest = max(len(behaviour.deltas) for behaviour in self.behaviours)
-        table = np.zeros((longest, count), np.int64)
+        self._lengths = np.array([len(behaviour.deltas) for behaviour in self.behaviours], np.int64)
+        table = np.zeros((self._lengths.max(), count), np.int64)
         for number, behaviour in enumerate(self.behaviours):
             table[: len(behaviour.deltas), number] = behaviour.deltas
-        self._table = list(table)
-        self._lengths = np.array([len(behaviour.deltas) for behaviour in self.behaviours], np.int32)
+        self._deltas = list(table)
         self.occurred = np.concatenate((self.occurred, np.zeros(count - len(self.occurred), np.int64)))
 
-    def successors(self, states: States, numbers: Numbers, weights: States | None) -> Iterator[States]:
-        """Yield the different next states of all `states` by this group, and count what occurs."""
+    def count(self, numbers: Numbers, weights: States | None) -> list[int]:
+        """Count what occurs; return how many states have a first next state by this group, a second, and so on."""
         self._grow()
-        count = np.bincount(numbers, weights, len(self.behaviours))
-        self.occurred += count.astype(np.int64)
-        lengths = self._lengths.take(numbers)
-        for depth, deltas in enumerate(self._table):
-            chosen = np.flatnonzero(lengths > depth)
-            if not len(chosen):
-                return
-            if len(chosen) < len(states):
-                states, numbers, lengths = states.take(chosen), numbers.take(chosen), lengths.take(chosen)
-            yield states + deltas.take(numbers)
+        counts = np.bincount(numbers, minlength=len(self.behaviours))
+        weighted = counts if weights is None else np.bincount(numbers, weights, len(self.behaviours)).astype(np.int64)
+        self.occurred += weighted
+        by_length = np.bincount(self._lengths, counts)
+        return [int(count) for count in by_length[::-1].cumsum()[-2::-1]]
 
-    def breaks(self, numbers: Numbers) -> list[tuple[int, Break]]:
-        """Return (position of the first state, what breaks there) for every behaviour that breaks something."""
-        bad = [number for number, behaviour in enumerate(self.behaviours) if behaviour.broken]
-        found = ((np.flatnonzero(numbers == number), number) for number in bad)
-        return [(int(where[0]), self.behaviours[number].broken[0]) for where, number in found if len(where)]
+    def successors(self, states: States, numbers: Numbers, left: list[int]) -> Iterator[States]:
+        """Yield the next states of all `states` by this group, some states themselves among them.
+
+        `left` is what `count` returned.
+        """
+        for depth, deltas in enumerate(self._deltas[: len(left)]):
+            if not left[depth]:
+                return
+            if left[depth] < SPARSE * len(states):
+                chosen = np.flatnonzero(self._lengths.take(numbers) > depth)
+                states, numbers = states.take(chosen), numbers.take(chosen)
+            following = deltas.take(numbers)
+            following += states
+            yield following
+
+    def breaks(self, numbers: Numbers) -> tuple[int, Break] | None:
+        """Return (position of a state, what breaks there); None where nothing does."""
+        for number in self._bad:
+            where = np.flatnonzero(numbers == number)
+            if len(where):
+                return int(where[0]), self.behaviours[number].broken[0]
+        return None
 
 
 class Engine:
-    """One instance, compiled for packed search."""
+    """One instance, compiled for packed search.
 
-    def __init__(self, instance: Instance, *, symmetric: bool = False) -> None:
-        self.instance = instance
-        self.form = NormalForm(instance)
-        self.packing = packing_of(instance.name, self.form.views.variables)
-        self.answers = [_Answers(self.form, self, group) for group in self.form.groups]
-        self.symmetry = Symmetry(instance, self.form, self.packing) if symmetric else None
-        self.sums = Sums(self.form, self.packing)
-        self.first = self.packing.pack(self.form.views.first())
+    With a packing that sets counters apart, each step that is met is shown to keep them what they count.
+    """
 
-    def expand(self, states: States, weights: States | None = None) -> tuple[list[States], tuple[int, Break] | None]:
-        """Return all next states of `states`, unsorted, or what breaks in one of them."""
-        broken = self.sums.broken(states)
-        following: list[States] = []
+    def __init__(self, form: NormalForm, packing: Packing | None = None, *, symmetric: bool = False) -> None:
+        self.form = form
+        self.packing = packing_of(form.instance.name, form.views.variables) if packing is None else packing
+        self._keeper = Keeper(form) if self.packing.apart else None
+        self.answers = [_Answers(self, group) for group in form.groups]
+        self.symmetry = Symmetry(form.instance, form, self.packing) if symmetric else None
+        self.sums = Sums(form, self.packing)
+        self.first = self.packing.pack(form.views.first())
+
+    def behave(self, group: Group) -> Behaviour:
+        """Return what `group` does at the valuation in the memory."""
+        return self.form.behave(group, self.packing, self._check)
+
+    def _check(self, group: Group, changes: Changes) -> None:
+        if self._keeper is not None:
+            self._keeper.step(group, changes)
+
+    def broken_sum(self, states: States) -> tuple[int, Break] | None:
+        """Return (position, invariant) of a state in which a counter is not what it counts; None where all are."""
+        follow = self._keeper is not None and states[0] != self.first
+        return None if follow else self.sums.broken(states)
+
+    def seen(self) -> Seen:
+        """Return an empty set of states."""
+        if self.packing.indexed:
+            return Bits(self.packing.key_bits, self.packing.apart)
+        return Sorted(self.packing.bits)
+
+    def successors(self, states: States) -> Iterator[States]:
+        """Yield all next states of `states`, and some of `states` themselves."""
         for answers in self.answers:
             numbers = answers.lookup.numbers(states)
-            following.extend(answers.successors(states, numbers, weights))
-            broken = broken or next(iter(answers.breaks(numbers)), None)
-        return following, broken
+            yield from answers.successors(states, numbers, answers.count(numbers, None))
 
 
 def search(instance: Instance, watcher: Watcher, *, symmetric: bool = False) -> Exploration:
-    """Return every reachable state of `instance`, level by level; a breach ends the search at its least depth."""
+    """Return every reachable state of `instance`, level by level; a breach ends the search at its least depth.
+
+    Where keys are short enough the states are kept as bits. How long they must be shows only on the way, and so does
+    whether the counters follow from what they count; where a try fails the next one starts from the first state.
+    """
     started = time.perf_counter()
-    engine = Engine(instance, symmetric=symmetric)
-    visited = Visited(engine.packing.bits)
-    frontier = np.array([engine.first], np.int64)
-    visited.add(frontier)
+    form = NormalForm(instance)
+    for packing in () if symmetric else short_packings_of(form.views.variables, Keeper(form).follow):
+        if Bits.bytes_of(packing.key_bits) > watcher.limit // SHARE:
+            break
+        try:
+            return _searched(Engine(form, packing), watcher, started)
+        except PackedOverflow:
+            continue
+        except NotKept:
+            break
+    return _searched(Engine(form, symmetric=symmetric), watcher, started)
+
+
+def _searched(engine: Engine, watcher: Watcher, started: float) -> Exploration:
+    seen = engine.seen()
+    seen.offer([np.array([engine.first], np.int64)])
+    frontier = seen.settle()
     depth = full = 0
     found: tuple[int, Break] | None = None
     while len(frontier) and found is None:
-        fresh: list[States] = []
         for states in _chunks(frontier):
             weights = engine.symmetry.weights(states) if engine.symmetry else None
             full += len(states) if weights is None else int(weights.sum())
-            following, broken = engine.expand(states, weights)
+            broken = _expand(engine, states, weights, seen)
             if broken is not None:
                 found = int(states[broken[0]]), broken[1]
                 break
-            fresh.append(visited.new(_distinct(engine, following)))
-        newest = _merged(fresh)
-        visited.add(newest)
-        watcher.level(depth, visited.size, len(newest), BYTES_A_STATE)
+        newest = seen.settle()
+        watcher.level(depth, seen.size, len(newest), seen.wanted(len(newest)))
         if found is None and len(newest):
             depth += 1
         frontier = newest
@@ -131,75 +179,65 @@ def search(instance: Instance, watcher: Watcher, *, symmetric: bool = False) -> 
         if count
     ]
     return Exploration(
-        instance=instance.name,
+        instance=engine.form.instance.name,
         engine="packed",
         why="",
+        kept=str(seen),
         states=full,
         transitions=sum(b.fired * count for b, count in occurred),
         moves=sum(b.changed * count for b, count in occurred),
         depth=depth,
         seconds=time.perf_counter() - started,
         memory=peak_bytes(),
-        breach=None if found is None else _breach(instance, *found, depth),
+        breach=None if found is None else _breach(engine, *found, depth),
         rows=frozenset().union(*(b.rows for b, _ in occurred)),
         reached=frozenset().union(*(b.reached for b, _ in occurred)),
         cut=sum(b.cut * count for b, count in occurred),
-        orbits=visited.size if symmetric else None,
+        orbits=seen.size if engine.symmetry else None,
         left_out=engine.form.laws.left_out,
     )
 
 
+def _expand(engine: Engine, states: States, weights: States | None, seen: Seen) -> tuple[int, Break] | None:
+    """Offer all next states of `states`, or return (position, what breaks) of one of them."""
+    broken = engine.broken_sum(states)
+    canonical = engine.symmetry.canonical if engine.symmetry else None
+
+    def following() -> Iterator[States]:
+        nonlocal broken
+        for answers in engine.answers:
+            numbers = answers.lookup.numbers(states)
+            left = answers.count(numbers, weights)
+            broken = broken or answers.breaks(numbers)
+            if broken is None:
+                yield from answers.successors(states, numbers, left)
+
+    seen.offer(following() if canonical is None else map(canonical, following()))
+    return broken
+
+
 def levels(engine: Engine) -> Iterator[States]:
     """Yield the states that are 0, 1, 2... steps away from the first one, each level sorted."""
-    visited = Visited(engine.packing.bits)
-    level = np.array([engine.first], np.int64)
-    while len(level):
+    seen = engine.seen()
+    seen.offer([np.array([engine.first], np.int64)])
+    while len(level := seen.settle()):
         yield level
-        visited.add(level)
-        fresh = [visited.new(_distinct(engine, engine.expand(part)[0])) for part in _chunks(level)]
-        level = _merged(fresh)
+        for part in _chunks(level):
+            seen.offer(engine.successors(part))
 
 
 def _chunks(level: States) -> Iterator[States]:
     return (level[start : start + CHUNK] for start in range(0, len(level), CHUNK))
 
 
-def _distinct(engine: Engine, following: list[States]) -> States:
-    if not following:
-        return np.empty(0, np.int64)
-    states = np.concatenate(following)
-    if engine.symmetry is not None:
-        states = engine.symmetry.canonical(states)
-    states.sort()
-    return _once(states)
-
-
-def _once(states: States) -> States:
-    """Return sorted `states` without repetitions."""
-    if len(states) < 2:
-        return states
-    keep = np.empty(len(states), bool)
-    keep[0] = True
-    np.not_equal(states[1:], states[:-1], out=keep[1:])
-    return states.take(np.flatnonzero(keep))
-
-
-def _merged(parts: list[States]) -> States:
-    if not parts:
-        return np.empty(0, np.int64)
-    if len(parts) == 1:
-        return parts[0]
-    states = np.concatenate(parts)
-    states.sort()
-    return _once(states)
-
-
-def _breach(instance: Instance, state: int, broken: Break, depth: int) -> Breach:
+def _breach(found: Engine, state: int, broken: Break, depth: int) -> Breach:
     """Search again with every level kept, and walk back from `state` to the first one."""
-    engine = Engine(instance)
+    instance = found.form.instance
+    engine = Engine(NormalForm(instance))
     kept = list(islice(levels(engine), depth))
     path: list[Firing] = []
-    place = state
+    codes = found.packing.unpack(state)
+    place = engine.packing.pack(codes)
     for level in reversed(kept):
         before = _predecessor(engine, level, place)
         path.append(_firing(engine, before, place))
@@ -207,7 +245,7 @@ def _breach(instance: Instance, state: int, broken: Break, depth: int) -> Breach
     path.reverse()
     if broken.move is not None:
         path.append(Firing(instance.moves[broken.move].name, broken.row))
-    named = engine.form.views.named(engine.packing.unpack(state))
+    named = engine.form.views.named(codes)
     return Breach(broken.law, broken.what, tuple(path), named)
 
 
@@ -234,5 +272,5 @@ def _firing(engine: Engine, before: int, after: int) -> Firing:
             for variable, code in step.changes:
                 codes[variable] = code
             if step.outcome is Outcome.FIRED and codes == wanted:
-                return Firing(engine.instance.moves[number].name, step.row)
+                return Firing(engine.form.instance.moves[number].name, step.row)
     raise AssertionError("some move leads from a state to its successor")

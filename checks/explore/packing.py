@@ -5,9 +5,10 @@ numbered as they are met. Either way a number that does not fit its bits is an e
 to it is first tabulated, so that no arithmetic on states can spill into a neighbour.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from kvescrow.checks.explore.views import Variable
 from kvescrow.spec.vocabulary import UserError
@@ -17,6 +18,10 @@ BITS = 63
 MOST_BITS, LEAST_BITS = 10, 5
 """Bits of a place whose records are numbered: as many as there is room for, and never so few that any place needs
 more."""
+KEY_BITS = 33
+"""Most bits of a key where each key has a bit of its own: 1 GiB."""
+PLAIN_KEY_BITS = 24
+"""A key that is as short as this is not made shorter by numbering records."""
 
 
 @define(eq=False)
@@ -25,6 +30,8 @@ class Digit:
 
     name: str
     variables: tuple[int, ...]
+    widths: tuple[int, ...]
+    """Bits that each variable takes by itself."""
     width: int
     shift: int = 0
     numbers: dict[tuple[int, ...], int] | None = None
@@ -67,6 +74,16 @@ class Packing:
     digits: tuple[Digit, ...]
     count: int
     """How many variables there are."""
+    apart: int = 0
+    """The lowest bits, of digits that follow from the others; the bits above them are the key of a state."""
+
+    indexed: bool = False
+    """Whether a state is told by an index: its key, short enough for a bit each."""
+
+    @property
+    def key_bits(self) -> int:
+        """Return how many bits tell one state from another."""
+        return self.bits - self.apart
 
     @property
     def bits(self) -> int:
@@ -136,7 +153,8 @@ def wide_packing_of(variables: Sequence[Variable]) -> Packing:
 
 
 def _plain(variables: Sequence[Variable]) -> list[Digit]:
-    return [Digit(str(v), (n,), _width(len(v.domain))) for n, v in enumerate(variables)]
+    widths = [_width(len(variable.domain)) for variable in variables]
+    return [Digit(str(v), (n,), (width,), width) for n, (v, width) in enumerate(zip(variables, widths, strict=True))]
 
 
 def packing_of(instance: str, variables: Sequence[Variable]) -> Packing:
@@ -159,19 +177,48 @@ def packing_of(instance: str, variables: Sequence[Variable]) -> Packing:
     )
 
 
+def short_packings_of(variables: Sequence[Variable], follow: Sequence[int]) -> Iterator[Packing]:
+    """Yield packings with a key of at most `KEY_BITS`, shortest first; a longer one has room for more records.
+
+    The variables that `follow` from the others are no part of the key.
+    """
+    plain = _plain(variables)
+    apart = [plain[number] for number in follow]
+    places: dict[str, list[int]] = {}
+    for number, variable in enumerate(variables):
+        if number not in follow:
+            places.setdefault(variable.place, []).append(number)
+    own = sum(plain[number].width for numbers in places.values() for number in numbers)
+    for most in range(LEAST_BITS, MOST_BITS + 1):
+        wide = {place for place, numbers in places.items() if sum(plain[n].width for n in numbers) > most}
+        if own <= PLAIN_KEY_BITS:
+            wide = set()
+        key = [
+            digit
+            for place, numbers in places.items()
+            for digit in _of_place(place, numbers, plain, 1 if place in wide else len(numbers) + 1, most)
+        ]
+        bits = sum(digit.width for digit in key)
+        if bits > KEY_BITS or bits + sum(digit.width for digit in apart) > BITS:
+            return
+        placed = _placed([*apart, *key], len(variables))
+        yield evolve(placed, apart=sum(digit.width for digit in apart), indexed=True)
+        if not wide:
+            return
+
+
 def _of_place(place: str, own: list[int], plain: list[Digit], numbered: int, most: int) -> list[Digit]:
     """Return the digits of a place: one for all of it where it has at least `numbered` fields, else one a field."""
     if len(own) < numbered:
         return [plain[n] for n in own]
-    return [Digit(place, tuple(own), min(most, sum(plain[n].width for n in own)), numbers={})]
+    widths = tuple(plain[n].width for n in own)
+    return [Digit(place, tuple(own), widths, min(most, sum(widths)), numbers={})]
 
 
-def _placed(digits: list[Digit], count: int) -> Packing:
-    shift = 0
-    for digit in digits:
-        digit.shift = shift
-        shift += digit.width
-    return Packing(tuple(digits), count)
+def _placed(digits: Sequence[Digit], count: int) -> Packing:
+    shifts = accumulate((digit.width for digit in digits), initial=0)
+    placed = tuple(evolve(digit, shift=shift) for digit, shift in zip(digits, shifts, strict=False))
+    return Packing(placed, count)
 
 
 def _width(values: int) -> int:

@@ -60,6 +60,8 @@ class Exploration:
     seconds: float
     memory: int
     """Peak resident bytes of the process."""
+    kept: str = ""
+    """How the packed engine kept the states that it had seen."""
     breach: Breach | None = None
     rows: frozenset[str] | None = None
     """Rows that fired; None where the engine does not tell."""
@@ -85,6 +87,7 @@ class Exploration:
             "instance": self.instance,
             "engine": self.engine,
             "why": self.why,
+            "kept": self.kept,
             "verdict": self.verdict,
             "states": self.states,
             "transitions": self.transitions,

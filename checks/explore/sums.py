@@ -6,7 +6,7 @@ from typing import cast
 import numpy as np
 
 from kvescrow.checks.explore.lookup import Lookup, States
-from kvescrow.checks.explore.normal_form import Break, Group, NormalForm
+from kvescrow.checks.explore.normal_form import Break, Changes, Group, NormalForm
 from kvescrow.checks.explore.packing import BITS, Packing
 from kvescrow.spec.vocabulary import UserError
 
@@ -81,6 +81,64 @@ class Sums:
         # The lowest counter that differs: those above it may differ by a borrow alone.
         index = max(index for index, shift in enumerate(self._shifts) if shift <= lowest)
         return position, Break(None, "", "invariant", self._form.laws.sums[index].name)
+
+
+class NotKept(Exception):
+    """A step does not move a counter by as much as what it counts, or its places do not tell whether it does."""
+
+
+class Keeper:
+    """Shows, step by step, that counters follow from what they count.
+
+    Where the invariant `counter == sum of its terms` holds before a step, and the step moves both sides by the same
+    amount, it holds after it. So the counters of reachable states need not be looked at, nor told apart.
+    """
+
+    def __init__(self, form: NormalForm) -> None:
+        self._form = form
+        self._counters = set(form.counters)
+        self._amounts: dict[tuple[int, ...], tuple[int, ...]] = {}
+
+    @property
+    def follow(self) -> tuple[int, ...]:
+        """Return the counters that can follow from other variables; none where what is counted depends on one."""
+        counted = {variable for group in self._form.sum_groups for variable in group.variables}
+        return () if counted & self._counters else tuple(sorted(self._counters))
+
+    def step(self, group: Group, changes: Changes) -> None:
+        """Check that a step of `group`, in the state of the memory, moves every counter as what it counts.
+
+        Raises `NotKept` where it does not.
+        """
+        memory = self._form.views.memory
+        before = self._apart(group, changes)
+        kept = list(memory.codes)
+        for variable, code in changes:
+            memory.codes[variable] = code
+        after = self._apart(group, changes)
+        memory.codes[:] = kept
+        if before != after:
+            raise NotKept
+
+    def _apart(self, group: Group, changes: Changes) -> list[int]:
+        """Return, for each sum, its terms that `changes` can touch less its counter."""
+        memory = self._form.views.memory
+        changed = {variable for variable, _ in changes}
+        difference = [
+            -cast(int, memory.variables[c].domain[memory.codes[c]]) if c in changed else 0 for c in self._form.counters
+        ]
+        for number, counted in enumerate(self._form.sum_groups):
+            if changed.isdisjoint(counted.variables):
+                continue
+            if not set(counted.variables) <= set(group.variables):
+                raise NotKept
+            memory.read.update(counted.variables)
+            key = (number, *(memory.codes[variable] for variable in counted.variables))
+            if key not in self._amounts:
+                self._amounts[key] = tuple(amount() for _, amount in counted.terms)
+            for (index, _), amount in zip(counted.terms, self._amounts[key], strict=True):
+                difference[index] += amount
+        return difference
 
 
 def _total(amounts: Sequence[_Amounts], states: States) -> States:
