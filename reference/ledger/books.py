@@ -65,8 +65,8 @@ class Books:
         self.recovering = False
         """Whether the last changes may be missing here: then nothing is granted, while stops and releases go on."""
         self._keyring = keyring
-        self._limits = Timetable(self.records, Reservation.due)
-        self._retries = Retries(self.records)
+        self._limits = Timetable()
+        self._retries = Retries()
         # Made when first asked: books that serve one group alone are seldom asked.
         self._is_indexed = False
 
@@ -189,8 +189,8 @@ class Books:
             self.queue.leave(key)
         if waits and not waited:
             self.queue.join(key, self.pool.seq)
-        if after is not None and self._is_indexed:
-            self._index(before, after)
+        if self._is_indexed:
+            self._index(key, before, after)
 
     def _post(self, tenant: TenantAccount, posting: Posting) -> None:
         self.pool.active += posting.charged
@@ -200,17 +200,15 @@ class Books:
         tenant.overrun += posting.overrun
         tenant.queued += posting.queued
 
-    def _index(self, before: Reservation | None, after: Reservation) -> None:
-        moment = after.due()
-        if moment is not None:
-            self._limits.note(after.key, moment)
-        self._retries.note(before, after)
+    def _index(self, key: Key, before: Reservation | None, after: Reservation | None) -> None:
+        self._limits.set(key, after.due() if after else None)
+        self._retries.note(key, before, after)
 
     def _make_indexes(self) -> None:
         if not self._is_indexed:
             self._is_indexed = True
-            for record in self.records.values():
-                self._index(None, record)
+            for key, record in self.records.items():
+                self._index(key, None, record)
 
     def _hint(self, outcome: Outcome, situation: Situation, name: str, asked: int) -> int | None:
         if outcome.decision is not Decision.REFUSED:

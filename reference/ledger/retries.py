@@ -1,7 +1,5 @@
 """When a refused caller may do better (VIS-1): a hint from the deadlines of live work, which decides nothing."""
 
-from collections.abc import Mapping
-
 from kvescrow.reference.ledger.records import Reservation, Situation
 from kvescrow.reference.ledger.timetable import Timetable
 from kvescrow.spec.vocabulary import Key, Reason
@@ -13,22 +11,20 @@ LEAST_WAIT = 10_000
 class Retries:
     """Knows by when charged work must be over, for the pool and for each tenant."""
 
-    def __init__(self, records: Mapping[Key, Reservation]) -> None:
-        """Watch over `records`, of whose changes `note` is told."""
-        self._records = records
-        self._pool = Timetable(records, _deadline)
+    def __init__(self) -> None:
+        self._pool = Timetable()
         self._tenants: dict[str, Timetable] = {}
 
-    def note(self, before: Reservation | None, after: Reservation) -> None:
-        """Take in that a record is now `after`."""
-        deadline = _deadline(after)
-        if deadline is None or (before is not None and before.charged):
+    def note(self, key: Key, before: Reservation | None, after: Reservation | None) -> None:
+        """Take in that the record of `key` changed."""
+        was = before is not None and before.charged > 0
+        deadline = after.deadline if after is not None and after.charged else None
+        if was == (deadline is not None):
             return
-        key = after.key
         if key.tenant not in self._tenants:
-            self._tenants[key.tenant] = Timetable(self._records, _deadline)
-        self._pool.note(key, deadline)
-        self._tenants[key.tenant].note(key, deadline)
+            self._tenants[key.tenant] = Timetable()
+        for table in (self._pool, self._tenants[key.tenant]):
+            table.set(key, deadline)
 
     def hint(self, reason: Reason, situation: Situation, name: str, asked: int) -> int | None:
         """Return the microseconds until tenant `name` may do better; None where waiting alone cures nothing."""
@@ -49,10 +45,6 @@ class Retries:
     def _earliest_of(self, name: str) -> int | None:
         table = self._tenants.get(name)
         return table.earliest() if table is not None else None
-
-
-def _deadline(record: Reservation) -> int | None:
-    return record.deadline if record.charged else None
 
 
 def _until(moment: int | None, clock: int) -> int | None:

@@ -1,10 +1,8 @@
 """Moments by key, soonest first: when a record's time limit passes, when live work must be over."""
 
-from collections.abc import Callable, Mapping
-from heapq import heapify, heappop, heappush
+import heapq
 from itertools import count
 
-from kvescrow.reference.ledger.records import Reservation
 from kvescrow.spec.vocabulary import Key
 
 _SLACK = 64
@@ -12,46 +10,43 @@ _SLACK = 64
 
 
 class Timetable:
-    """Moments that were noted for records, of which those count that still hold.
+    """One moment a key. A change leaves a stale entry behind; they are skipped, and dropped when they prevail."""
 
-    What holds is asked of the record, not kept: a moment that has changed leaves a stale entry behind, which is
-    skipped, and dropped when such prevail.
-    """
-
-    def __init__(self, records: Mapping[Key, Reservation], moment_of: Callable[[Reservation], int | None]) -> None:
-        """Begin an empty table; `moment_of` tells the moment of a record as it is now, None where it has none."""
-        self._records = records
-        self._moment_of = moment_of
+    def __init__(self) -> None:
+        self._moments: dict[Key, int] = {}
         # The serial number spares the comparison of keys, since many share one moment.
         self._heap: list[tuple[int, int, Key]] = []
         self._serial = count()
-        self._most = _SLACK
 
-    def note(self, key: Key, moment: int) -> None:
-        """Take in that the record of `key` has this moment now."""
-        heappush(self._heap, (moment, next(self._serial), key))
-        if len(self._heap) > self._most:
-            self._heap = list({entry[2]: entry for entry in self._heap if self._holds(entry)}.values())
-            heapify(self._heap)
-            self._most = 4 * len(self._heap) + _SLACK
+    def set(self, key: Key, moment: int | None) -> None:
+        """Give `key` its moment; None takes it off the table."""
+        if moment is None:
+            self._moments.pop(key, None)
+            return
+        if self._moments.get(key) == moment:
+            return
+        self._moments[key] = moment
+        heapq.heappush(self._heap, (moment, next(self._serial), key))
+        if len(self._heap) > 2 * len(self._moments) + _SLACK:
+            self._heap = [(moment, next(self._serial), key) for key, moment in self._moments.items()]
+            heapq.heapify(self._heap)
 
     def earliest(self) -> int | None:
         """Return the soonest moment; None where the table is empty."""
-        while self._heap and not self._holds(self._heap[0]):
-            heappop(self._heap)
+        while self._heap and self._is_stale(self._heap[0]):
+            heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
     def due(self, clock: int) -> list[Key]:
         """Return the keys whose moment is `clock` or before it, soonest first; they stay on the table."""
         passed: dict[Key, tuple[int, int, Key]] = {}
         while self._heap and self._heap[0][0] <= clock:
-            entry = heappop(self._heap)
-            if self._holds(entry):
-                passed.setdefault(entry[2], entry)
+            entry = heapq.heappop(self._heap)
+            if not self._is_stale(entry):
+                passed[entry[2]] = entry
         for entry in passed.values():
-            heappush(self._heap, entry)
+            heapq.heappush(self._heap, entry)
         return list(passed)
 
-    def _holds(self, entry: tuple[int, int, Key]) -> bool:
-        record = self._records.get(entry[2])
-        return record is not None and self._moment_of(record) == entry[0]
+    def _is_stale(self, entry: tuple[int, int, Key]) -> bool:
+        return self._moments.get(entry[2]) != entry[0]

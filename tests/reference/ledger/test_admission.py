@@ -18,6 +18,7 @@ from kvescrow.spec.vocabulary import (
     Preempt,
     Promote,
     Reason,
+    Renew,
     Reserve,
     SetBudget,
     SetPoolLimit,
@@ -178,6 +179,40 @@ def test_a_record_without_retention_is_forgotten_at_once(open_ledger: Open, smal
     served = front.submit(Cancel(Key("red", "brief"), 1))
     assert told(served.follow_ups) == [(Forget(Key("red", "brief")), Decision.FORGOTTEN, Reason.NONE)]
     assert ledger.snapshot().reservations == {}
+
+
+@pytest.mark.parametrize(
+    ("event", "reason"),
+    [
+        (Start(Key("red", "held"), 1, "worker"), Reason.LEASE_EXPIRED),
+        (Renew(Key("red", "held"), 1), Reason.LEASE_EXPIRED),
+        (Promote(Key("blue", "brief")), Reason.QUEUE_TIMEOUT),
+        (Promote(Key("blue", "hopeless")), Reason.TOO_LATE),
+    ],
+)
+def test_expiry_is_decided_at_read_time_not_only_by_a_sweeper(
+    open_ledger: Open, small: LedgerConfig, event: LedgerEvent, reason: Reason
+) -> None:
+    """Given a hold and waits that are over at 50 and that nobody swept, whatever speaks of one finds it over (LEA-1).
+
+    And whoever waits behind what is over gets its room at once, before any sweeper has come by.
+    """
+    now = [0]
+    ledger = open_ledger(small, clock=lambda: now[0])
+    front = Admission(ledger)
+    front.submit(ask("red", "held", 10, lease=50))
+    front.submit(ask("blue", "brief", 10, max_wait=50))
+    front.submit(ask("blue", "hopeless", 10, max_wait=100, deadline=69, least_service=20))
+    front.submit(ask("blue", "patient", 10, max_wait=100))
+    now[0] = 49
+    assert ledger.due() == [], "a moment before it, nothing is over"
+    now[0] = 50
+
+    served = front.submit(event)
+
+    assert (served.reply.decision, served.reply.reason) == (Decision.EXPIRED, reason)
+    assert admitted(served.follow_ups) == ["patient"]
+    assert ledger.snapshot().pool_active == 10
 
 
 def test_what_has_lapsed_refuses_nobody(open_ledger: Open, small: LedgerConfig) -> None:
