@@ -1,6 +1,6 @@
 """The checks themselves: states searched, obligations proved and steps fuzzed a second, each beside a peer."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from time import process_time
 
 from kvescrow.checks.bench.report import BenchReport, BenchRow, machine
@@ -23,13 +23,23 @@ FUZZ_ROUNDS = 8
 TARGET = "ledger-memory"
 
 
-def measure(*, size: str = MIDDLE, bound: float = BOUND, show: Show = lambda what: None) -> BenchReport:
-    """Run all rows on one core, on the systems of `size`.
+def measure(
+    *,
+    size: str = MIDDLE,
+    system: str | None = None,
+    peers: Collection[str] = (),
+    bound: float = BOUND,
+    show: Show = lambda what: None,
+) -> BenchReport:
+    """Run all rows on one core, on the systems of `size`; with a `system`, its search alone.
 
-    Raises UserError where a process cannot be kept on one core.
+    `peers` are names of `PEERS`, all by default. Raises UserError where a process cannot be kept on one core.
     """
+    names = [name for name in SIZES[size] if system is None or name.startswith(system)]
     with one_core():
-        rows = [row for name in SIZES[size] for row in search_rows(name, _engines(name), bound, show)]
+        rows = [row for name in names for row in search_rows(name, _engines(name), bound, show, peers)]
+        if system is not None:
+            return BenchReport(machine(), tuple(rows))
         show("prove")
         rows.append(_proved())
         show("fuzz")

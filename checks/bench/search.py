@@ -12,9 +12,11 @@ import resource
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+
+from attrs import frozen
 
 from kvescrow.checks.agreement.answers import Answer, Verdict
 from kvescrow.checks.agreement.checkers import run_rumur, run_spin, run_tlc
@@ -52,35 +54,52 @@ def one_core() -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
+@frozen
+class _Searched:
+    """One search here, in a process of its own."""
+
+    states: int
+    seconds: float
+    """Processor seconds, the start of the process included."""
+    kept: str
+    """How the engine kept the states."""
+
+
 def search_rows(
-    name: str, engines: Sequence[str], bound: float, show: Callable[[str], None] = lambda what: None
+    name: str,
+    engines: Sequence[str],
+    bound: float,
+    show: Callable[[str], None] = lambda what: None,
+    peers: Collection[str] = (),
 ) -> list[BenchRow]:
-    """Return a row for each engine beside each peer, on the instance called `name`.
+    """Return a row for each engine beside each of `peers`, all by default, on the instance called `name`.
 
     A peer that meets `bound`, in seconds, is given by its rate so far. Raises `UserError` where there is no such
     instance, and `RuntimeError` where counts differ: then it is not the same system.
     """
     instance = instance_called(name)
-    ours: dict[str, tuple[int, float]] = {}
+    ours: dict[str, _Searched] = {}
     for engine in engines:
         show(f"{name}: {engine} engine")
         ours[engine] = _searched(name, engine)
-    counts = {states for states, _ in ours.values()}
+    counts = {found.states for found in ours.values()}
     if len(counts) != 1:
         raise RuntimeError(f"{name}: the engines count {sorted(counts)} states")
     (states,) = counts
     system = essential(commands_of(instance))
     rows = []
     for peer_name, peer in PEERS.items():
+        if peers and peer_name not in peers:
+            continue
         show(f"{name}: {peer_name}")
         answer = peer(system, states, bound)
         if answer.verdict is Verdict.PASSED and answer.states != states:
             raise RuntimeError(f"{name}: {peer_name} counts {answer.states} states, the search {states}")
         measured = answer.verdict in (Verdict.PASSED, Verdict.STOPPED) and answer.states
         rate = answer.rate if measured else None
-        for engine, (_, seconds) in ours.items():
-            title = f"{name} ({states:,} states), {engine}"
-            rows.append(BenchRow(title, states / seconds, rate, _called(peer_name, answer), UNIT))
+        for engine, found in ours.items():
+            title = f"{name} ({states:,} states), {engine}: {found.kept}"
+            rows.append(BenchRow(title, states / found.seconds, rate, _called(peer_name, answer), UNIT))
     return rows
 
 
@@ -92,8 +111,7 @@ def _called(name: str, answer: Answer) -> str:
     return f"{name}: {answer.why or answer.verdict.value}"
 
 
-def _searched(name: str, engine: str) -> tuple[int, float]:
-    """Return (states, processor seconds) of a search in a process of its own."""
+def _searched(name: str, engine: str) -> _Searched:
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder, "result.json")
         command = [sys.executable, "-m", "kvescrow.checks.cli", "explore", name, "--engine", engine]
@@ -104,4 +122,5 @@ def _searched(name: str, engine: str) -> tuple[int, float]:
             raise UserError(f"explore {name} --engine {engine}: {(done.stderr or done.stdout).strip()[-400:]}")
         found = json.loads(result.read_text("utf-8"))
     seconds = (after.ru_utime - before.ru_utime) + (after.ru_stime - before.ru_stime)
-    return int(found["instances"][0]["states"]), seconds
+    one = found["instances"][0]
+    return _Searched(int(one["states"]), seconds, one["kept"])

@@ -39,6 +39,7 @@ def search(instance: Instance, watcher: Watcher) -> Exploration:
         instance=instance.name,
         engine="bdd",
         why="",
+        kept="a decision diagram, the counters certified as functions of the slots",
         states=states,
         transitions=states * certified.moves,
         moves=None,

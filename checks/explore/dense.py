@@ -141,6 +141,7 @@ def search(instance: Instance, watcher: Watcher) -> Exploration:
         instance=instance.name,
         engine="dense",
         why="",
+        kept="an array of bits, the counters certified as functions of the slots",
         states=states,
         transitions=states * certified.moves,
         moves=moves,

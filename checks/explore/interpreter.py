@@ -160,6 +160,7 @@ def search(instance: Instance, watcher: Watcher) -> Exploration:
         instance=instance.name,
         engine="interpreter",
         why="",
+        kept="a dictionary of records",
         states=len(origin),
         transitions=transitions,
         moves=moves,

@@ -15,7 +15,7 @@ Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 TABLE_BITS = 21
 """A group whose fields take at most this many bits has a table with an entry for each valuation."""
-CACHE_BITS = 16
+CACHE_BITS = 18
 """The others have a cache with so many entries: what misses it is sorted, and looked for among all that is known."""
 UNKNOWN = -1
 SPREAD = np.int64(0x1E3779B97F4A7C15)

@@ -61,7 +61,7 @@ class Exploration:
     memory: int
     """Peak resident bytes of the process."""
     kept: str = ""
-    """How the packed engine kept the states that it had seen."""
+    """How the engine kept the states that it had seen."""
     breach: Breach | None = None
     rows: frozenset[str] | None = None
     """Rows that fired; None where the engine does not tell."""

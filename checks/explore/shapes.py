@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from functools import cached_property
 
-from attrs import frozen
+from attrs import field, frozen
 
 from kvescrow.checks.explore.folding import Folded, as_python, difference, fold, literal
 from kvescrow.checks.explore.instance import Address, Known, Move, Place
@@ -22,6 +22,7 @@ class Shape:
 
     binds: Mapping[str, Place]
     given: Mapping[Address, Known]
+    _reads: dict[int, frozenset[Address]] = field(factory=dict, init=False)
 
     @cached_property
     def owner(self) -> Mapping[str, str]:
@@ -58,6 +59,14 @@ class Shape:
             return fold(known, lambda inner, _: meaning(inner))
         return literal(known)
 
+    def reads(self, expression: Expression) -> frozenset[Address]:
+        """Return what `expression` reads, by the entity that owns it here."""
+        if id(expression) not in self._reads:
+            self._reads[id(expression)] = frozenset(
+                (self.owner.get(entity, ""), name) for entity, name in reads(expression)
+            )
+        return self._reads[id(expression)]
+
     def python(self, expressions: Sequence[Expression]) -> list[Folded]:
         """Return folded expressions as functions of the kept fields."""
         return as_python(expressions, lambda field: self.position[field.path])
@@ -79,6 +88,16 @@ class FoldedRow:
     rules: tuple[tuple[str, Folded], ...]
 
 
+@frozen(eq=False)
+class _Rule:
+    """A step rule of the event."""
+
+    name: str
+    holds: Expression
+    reads: frozenset[Address]
+    """What it reads, by the entity that owns it here."""
+
+
 class FoldedMove:
     """A move for one shape of binding."""
 
@@ -91,12 +110,12 @@ class FoldedMove:
         self.state = shape.python([shape.meaning(move.table.state)])[0]
         self._cells: dict[Enum, list[tuple[Folded | None, Row]]] = {}
         self._rows: dict[str, FoldedRow] = {}
-        # What the event's parameters settle of the rules is settled once, for all rows.
         self._rules = [
-            (f"{move.table.name}.{rule.name}", rule.holds)
+            _Rule(f"{move.table.name}.{rule.name}", rule.holds, shape.reads(rule.holds))
             for rule in move.table.rules
             if rule.events is None or move.event in rule.events
         ]
+        self._unmoved: dict[str, Expression] = {}
 
     def cell(self, state: Enum) -> list[tuple[Folded | None, Row]]:
         """Return the rows that can decide in `state`, in order, with the guards that are left of them."""
@@ -140,7 +159,10 @@ class FoldedMove:
 
         ghosts = [ghost for ghost in self._table.ghosts if ghost.target.entity in shape.binds]
         written.update({(shape.owner[g.target.entity], g.target.name): fold(g.update, after) for g in ghosts})
-        rules = [(name, fold(holds, after)) for name, holds in self._rules]
+        rules = [
+            (rule.name, self._where_unmoved(rule) if rule.reads.isdisjoint(written) else fold(rule.holds, after))
+            for rule in self._rules
+        ]
         kept = [(name, rule) for name, rule in rules if not (isinstance(rule, Literal) and rule.value)]
         functions = shape.python([rule for _, rule in kept])
         stored = {address: value for address, value in written.items() if address in shape.position}
@@ -154,6 +176,12 @@ class FoldedMove:
             self._numbered(shifts),
             tuple(zip((name for name, _ in kept), functions, strict=True)),
         )
+
+    def _where_unmoved(self, rule: "_Rule") -> Expression:
+        """Return a rule where a row writes nothing that it reads: the same for all such rows."""
+        if rule.name not in self._unmoved:
+            self._unmoved[rule.name] = fold(rule.holds, self._before)
+        return self._unmoved[rule.name]
 
     def _numbered(self, values: Mapping[Address, Expression]) -> tuple[tuple[int, Folded], ...]:
         shape = self._shape
