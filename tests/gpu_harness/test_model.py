@@ -178,9 +178,18 @@ def test_every_named_shape_has_exact_widths() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "whole"), [("smollm2-135m", 134_515_008), ("llama-1b", 1_235_814_400), ("llama-8b", 8_030_261_248)]
+)
+def test_shapes_of_real_models_have_their_parameters(name: str, whole: int) -> None:
+    shape = named_shape(name)
+    norms = (2 * shape.layers + 1) * shape.hidden
+    assert shape.parameters + norms == whole
+
+
+@pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: named_shape("huge"), "choose one of tiny, multi-query, small, llama-1b"),
+        (lambda: named_shape("huge"), "choose one of tiny, multi-query, small, smollm2-135m, llama-1b, llama-8b"),
         (lambda: seeded_weights(TINY, 1, scopes=0), "scopes is 0"),
         (lambda: ModelShape(0, 128, 4, 2, 32, 256, 512), "layers is 0"),
         (lambda: ModelShape(1, 128, 4, 2, 31, 256, 512), "must be even"),

@@ -1,0 +1,53 @@
+"""The whole decoder on kernels has the bits of the dense oracle (CON-1, CON-2)."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from attrs import evolve
+
+from kvescrow.gpu_harness.arithmetic import FAST, FAST_KERNELS, KERNELS, OWN_PRODUCTS, Recipe
+from kvescrow.gpu_harness.evidence import NOTHING
+from kvescrow.gpu_harness.model import SHAPES, seeded_weights
+from kvescrow.gpu_harness.oracle import DenseOracle, compare_with_oracle, plain_logits
+from tests.gpu_harness.conftest import SCOPES, Rig
+
+pytest.importorskip("triton", reason="not_run: triton is not installed (make kernels)")
+
+if TYPE_CHECKING:
+    from kvescrow.gpu_harness.device import Device
+
+COUNT = 3
+
+
+@pytest.mark.parametrize("recipe", [KERNELS, OWN_PRODUCTS], ids=lambda recipe: recipe.name)
+def test_logits_are_the_oracle_s_bit_for_bit(device: Device, recipe: Recipe) -> None:
+    shape = evolve(SHAPES["tiny"], layers=1, vocabulary=128)
+    weights = seeded_weights(shape, 7, scopes=SCOPES, device=device.torch_device)
+    rig, draw = Rig(device, weights, recipe), random.Random(1)
+    draw.shuffle(rig.free)
+    prompts = [[draw.randrange(128) for _ in range(length)] for length in (1, 17, 40)]
+    requests = [rig.admit(n, prompt, COUNT, scope=n) for n, prompt in enumerate(prompts)]
+    rig.play(requests, COUNT, 9, draw)
+    for request in requests:
+        oracle = DenseOracle(weights, recipe, request.scope, len(request.prompt) + COUNT)
+        run = oracle.run(request.prompt, COUNT, chunk=16)
+        rig.evidence += compare_with_oracle(request.number, request.tokens, torch.stack(request.logits), run)
+    assert rig.evidence == NOTHING
+    plain = plain_logits(weights, requests[1].prompt, requests[1].scope)[-1]
+    torch.testing.assert_close(requests[1].logits[0].double(), plain, atol=1e-5, rtol=0)
+
+
+def test_fast_kernels_compute_the_model_too(device: Device) -> None:
+    shape = evolve(SHAPES["tiny"], layers=1, vocabulary=128)
+    rig = Rig(device, seeded_weights(shape, 7), FAST_KERNELS)
+    request = rig.admit(0, [5, 6, 7] * 8, COUNT)
+    rig.play([request], COUNT, 1000, random.Random(1))
+    torch.testing.assert_close(
+        request.logits[0].double(), plain_logits(rig.weights, request.prompt)[-1], atol=1e-5, rtol=0
+    )
+    assert rig.evidence == NOTHING
+    assert Rig(device, rig.weights, FAST).decoder.recipe == FAST  # on the CPU, fast is the library's attention
