@@ -8,7 +8,9 @@ from collections.abc import Callable
 from kvescrow.checks.explore.catalogue import instance_called
 from kvescrow.checks.explore.conformance.ledger import LedgerDriver
 from kvescrow.checks.explore.conformance.pages import PageDriver
-from kvescrow.checks.explore.conformance.walk import Conformance, Driver, cover, exhaust
+from kvescrow.checks.explore.conformance.result import Conformance
+from kvescrow.checks.explore.conformance.subject import Driver
+from kvescrow.checks.explore.conformance.walk import cover, exhaust
 from kvescrow.checks.explore.instance import Instance
 from kvescrow.checks.targets.protocols import Kind, Subject
 from kvescrow.checks.targets.registry import subject_called

@@ -19,14 +19,31 @@ def cloned(target: Any) -> Any:
     return _copy(target, {})
 
 
-_SHARED: set[type] = set()
+SHARED: set[type] = set()
 """Kinds that were found to be shared, for a quick look."""
+
+
+def is_shared(kind: type) -> bool:
+    """Return whether copies share values of `kind`, since nothing can change them."""
+    return _plan(kind) is None
+
+
+def next_of(counter: "count[int]") -> int:
+    """Return the next number of a counter, which stays its next: what a counter shows is that number."""
+    return int(repr(counter)[len("count(") : -1])
+
+
+@cache
+def slots_of(kind: type) -> tuple[str, ...]:
+    """Return the names of the slots that objects of `kind` have."""
+    slots = chain.from_iterable(getattr(base, "__slots__", ()) for base in kind.__mro__)
+    return tuple(name for name in slots if name not in ("__weakref__", "__dict__"))
 
 
 def _copy(value: Any, memo: Memo) -> Any:
     plan = _plan(value.__class__)
     if plan is None:
-        _SHARED.add(type(value))
+        SHARED.add(type(value))
         return value
     known = memo.get(id(value))
     return plan(value, memo) if known is None else known
@@ -42,8 +59,8 @@ def _plan(kind: Any) -> Plan | None:
     if issubclass(kind, tuple):
         return _copy_tuple
     if kind is count:
-        # Later Pythons copy no counters; what one shows is its next number.
-        return lambda value, _: count(int(repr(value)[len("count(") : -1]))
+        # Later Pythons copy no counters.
+        return lambda value, _: count(next_of(value))
     if _cannot_change(kind):
         return None
     return _plan_of_object(kind)
@@ -56,30 +73,30 @@ def _cannot_change(kind: type) -> bool:
 
 
 def _copy_dict(value: Any, memo: Memo) -> Any:
-    if _SHARED.issuperset(map(type, value)) and _SHARED.issuperset(map(type, value.values())):
+    if SHARED.issuperset(map(type, value)) and SHARED.issuperset(map(type, value.values())):
         made = memo[id(value)] = value.copy()
         return made
     made = memo[id(value)] = type(value)()
     for key, item in value.items():
-        new = key if key.__class__ in _SHARED else _copy(key, memo)
-        made[new] = item if item.__class__ in _SHARED else _copy(item, memo)
+        new = key if key.__class__ in SHARED else _copy(key, memo)
+        made[new] = item if item.__class__ in SHARED else _copy(item, memo)
     return made
 
 
 def _copy_items(value: Any, memo: Memo) -> Any:
     kinds = set(map(type, value))
-    if _SHARED.issuperset(kinds) or (kinds == {tuple} and _SHARED.issuperset(map(type, chain.from_iterable(value)))):
+    if SHARED.issuperset(kinds) or (kinds == {tuple} and SHARED.issuperset(map(type, chain.from_iterable(value)))):
         made = memo[id(value)] = value.copy()
         return made
     made = memo[id(value)] = type(value)()
     add = made.append if isinstance(made, list) else made.add
     for item in value:
-        add(item if item.__class__ in _SHARED else _copy(item, memo))
+        add(item if item.__class__ in SHARED else _copy(item, memo))
     return made
 
 
 def _copy_tuple(value: Any, memo: Memo) -> Any:
-    if all(item.__class__ in _SHARED for item in value):
+    if all(item.__class__ in SHARED for item in value):
         return value
     parts = [_copy(item, memo) for item in value]
     return value if all(new is old for new, old in zip(parts, value, strict=True)) else type(value)(parts)
@@ -87,20 +104,17 @@ def _copy_tuple(value: Any, memo: Memo) -> Any:
 
 def _plan_of_object(kind: Any) -> Plan:
     """Return how objects of `kind` are copied: a function written for it, since most of the time is spent here."""
-    slots = [
-        name
-        for base in kind.__mro__
-        for name in getattr(base, "__slots__", ())
-        if name not in ("__weakref__", "__dict__")
-    ]
+    named = any("__dict__" in vars(base) for base in kind.__mro__)
+    if not named and not slots_of(kind):
+        raise TypeError(f"a {kind.__name__} cannot be copied: it has no attributes, so it keeps its state elsewhere")
     plain = kind.__setattr__ is object.__setattr__
-    known: dict[str, Any] = {"kind": kind, "new": object.__new__, "shared": _SHARED, "copy": _copy, "put": _copy_named}
+    known: dict[str, Any] = {"kind": kind, "new": object.__new__, "shared": SHARED, "copy": _copy, "put": _copy_named}
     lines = ["def plan(value, memo):", "    made = memo[id(value)] = new(kind)"]
-    for name in slots:
+    for name in slots_of(kind):
         known[f"set_{name}"] = getattr(kind, name).__set__
         lines += [f"    item = value.{name}", "    if item.__class__ not in shared:", "        item = copy(item, memo)"]
         lines.append(f"    made.{name} = item" if plain else f"    set_{name}(made, item)")
-    if any("__dict__" in vars(base) for base in kind.__mro__):
+    if named:
         lines.append("    put(value, made, memo)")
     exec("\n".join([*lines, "    return made"]), known)
     plan: Plan = known["plan"]
@@ -111,6 +125,6 @@ def _copy_named(value: Any, made: Any, memo: Memo) -> None:
     """Copy the attributes that `value` has by name."""
     named = dict(vars(value))
     for name, item in named.items():
-        if item.__class__ not in _SHARED:
+        if item.__class__ not in SHARED:
             named[name] = _copy(item, memo)
     object.__setattr__(made, "__dict__", named)

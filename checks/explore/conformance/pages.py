@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
+from kvescrow.checks.explore.conformance.checkpoint import Checkpoint
 from kvescrow.checks.explore.conformance.clone import cloned
-from kvescrow.checks.explore.conformance.graph import Answer, Graph
-from kvescrow.checks.explore.conformance.walk import Said
+from kvescrow.checks.explore.conformance.graph import Answer, Graph, Said
 from kvescrow.checks.explore.instance import Instance, Move
 from kvescrow.checks.explore.instances.pages import FIRST, SINK
 from kvescrow.checks.targets.protocols import PageFacts, PageTarget, PoolSetup
@@ -41,6 +41,10 @@ class PageSubject:
         facts = self._doing[move.event](self._target, move, self._instance)
         return facts.decision, facts.reason
 
+    def can(self, move: int) -> bool:
+        """Return that every move can be brought about."""
+        return True
+
     def shows(self) -> object:
         """Return pages and promises."""
         snapshot: PoolSnapshot = self._target.snapshot()
@@ -48,6 +52,18 @@ class PageSubject:
             (p.state, p.holders, p.readers, p.writers, p.scope, bool(p.tokens) and p.tokens) for p in snapshot.pages[1:]
         )
         return pages, dict(snapshot.promised)
+
+    def variant(self) -> int:
+        """Return 0: every move can be brought about in every state."""
+        return 0
+
+    def spoilt(self) -> bool:
+        """Return that no move takes any possibility away."""
+        return False
+
+    def hold(self) -> Callable[[], None]:
+        """Return what brings the pool back to where it is now."""
+        return Checkpoint(self._target).restore
 
     def copy(self) -> "PageSubject":
         """Return a copy of the pool."""
@@ -116,6 +132,9 @@ _DOING: Mapping[str, Callable[[PageTarget, Move, Instance], PageFacts]] = {
 
 class PageDriver:
     """Opens pools for an instance of the page table."""
+
+    varying = frozenset[int]()
+    """Every move can be brought about in every state."""
 
     def __init__(self, instance: Instance, target: Target) -> None:
         self.graph = Graph(instance)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections import deque
 from itertools import count
 
 import pytest
 
 from kvescrow.checks.explore import instance_called
-from kvescrow.checks.explore.conformance import conform
+from kvescrow.checks.explore.conformance import conform, ledger
+from kvescrow.checks.explore.conformance.checkpoint import Checkpoint
 from kvescrow.checks.explore.conformance.clone import cloned
 from kvescrow.checks.explore.conformance.graph import Graph
+from kvescrow.checks.explore.conformance.ledger import NO_ONE_WAITS, SOMEONE_WAITS, LedgerSubject, Mark
+from kvescrow.checks.explore.instances.lifecycle import SIZES, closed_form
 from kvescrow.checks.targets.ledgers import ReferenceLedger, memory_subject
 from kvescrow.checks.targets.pools import ReferencePool, pool_subject
 from kvescrow.checks.targets.protocols import Kind, LedgerFacts, LedgerSetup, PageFacts, PoolSetup, Subject
@@ -21,14 +25,61 @@ from kvescrow.spec.vocabulary import Decision, Finish, LedgerEvent, LedgerSnapsh
 def test_the_ledger_in_memory_obeys_in_every_state(jobs: int) -> None:
     found = conform("ledger-memory", memory_subject(), "lifecycle-xs", jobs)
     assert found.disagreement is None
-    assert (found.states, found.covering) == (263, False)
-    assert found.transitions > 10_000
+    assert (found.verdict, found.covering) == ("passed", False)
+    assert (found.states, found.unreached) == (closed_form(SIZES["lifecycle-xs"]), 0)
+    # In other words: each order of the queue, and whether those in it have run before.
+    assert found.variants == 308
+    assert (found.transitions, found.unrealised) == (14128, 0)
+    assert found.impossible == {NO_ONE_WAITS: 120, SOMEONE_WAITS: 8}
+
+
+class NeverCatchesUp(LedgerSubject):
+    """Leaves a state to those who came there first, who may have no owner to sign a receipt."""
+
+    def can(self, move: int) -> bool:
+        return False
+
+
+def test_a_move_that_no_one_could_try_is_not_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger, "LedgerSubject", NeverCatchesUp)
+    found = conform("ledger-memory", memory_subject(), "lifecycle-xs")
+    assert found.disagreement is None
+    assert (found.verdict, found.unreached) == ("incomplete", 0)
+    assert found.unrealised > 0
+
+
+class Unordered(LedgerSubject):
+    """Takes all orders of the queue for one."""
+
+    def variant(self) -> int:
+        return 0
+
+
+def test_a_state_that_no_one_came_to_is_not_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger, "LedgerSubject", Unordered)
+    found = conform("ledger-memory", memory_subject(), "lifecycle-xs")
+    assert (found.verdict, found.states, found.unreached) == ("incomplete", 263, 1)
+
+
+class Excuses(LedgerSubject):
+    """Says of a promotion that it is impossible, now and then."""
+
+    def _why_not_queued(self, number: int, slot: int, mark: Mark) -> str | None:
+        why = super()._why_not_queued(number, slot, mark)
+        return NO_ONE_WAITS if why is None else why
+
+
+def test_a_reason_that_does_not_hold_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger, "LedgerSubject", Excuses)
+    with pytest.raises(AssertionError, match="moves were tried that cannot be brought about, since no one else waits"):
+        conform("ledger-memory", memory_subject(), "lifecycle-xs")
 
 
 def test_the_page_pool_obeys_in_every_state() -> None:
     found = conform("pages", pool_subject(), "pages-limit", 2)
     assert found.disagreement is None
-    assert (found.states, found.transitions, found.unrealised) == (3398, 153824, 0)
+    assert (found.verdict, found.states, found.transitions, found.unrealised) == ("passed", 3398, 153824, 0)
+    assert (found.variants, found.repeated) == (3398, 0)
 
 
 def test_the_ledger_in_a_file_obeys_on_a_covering_set() -> None:
@@ -152,3 +203,30 @@ def test_objects_are_copied_with_their_slots_and_what_they_share_among_themselve
     assert after.other["pair"][0][1] is after.numbers
     if isinstance(before, Guarded):
         assert [next(after.ticks), next(after.ticks), next(before.ticks)] == [4, 5, 4]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("kind", [Slotted, Guarded])
+def test_what_was_changed_is_brought_back(kind: type[Slotted]) -> None:
+    numbers, members = [1], {(1, 2)}
+    other = {"same": numbers, "pair": [(1, numbers)], "members": members}
+    target = kind(numbers, other)
+    checkpoint = Checkpoint(target)
+    for _ in range(2):
+        numbers.append(2)
+        members.clear()
+        other["pair"] = []
+        object.__setattr__(target, "other", None)
+        if isinstance(target, Guarded):
+            next(target.ticks)  # type: ignore[attr-defined]  # set by its name
+        checkpoint.restore()
+        assert target.numbers is numbers and numbers == [1]
+        assert target.other == {"same": numbers, "pair": [(1, numbers)], "members": {(1, 2)}}
+        if isinstance(target, Guarded):
+            assert repr(target.ticks) == "count(3)"  # type: ignore[attr-defined]  # as above
+
+
+def test_a_target_that_keeps_its_state_elsewhere_is_refused() -> None:
+    with pytest.raises(TypeError, match="a deque cannot be copied: it has no attributes"):
+        cloned([deque([1])])
+    with pytest.raises(TypeError, match="count\\(0\\) is neither an attribute by name nor in a dictionary"):
+        Checkpoint([count()])
