@@ -196,7 +196,8 @@ def _conform(target: str, names: tuple[str, ...], jobs: int, json_file: str | No
     for one in found:
         if one.disagreement is not None:
             click.echo(f"{one.instance}:\n{one.disagreement}", err=True)
-    verdict = "passed" if all(one.verdict == "passed" for one in found) else "failed"
+    verdicts = {one.verdict for one in found}
+    verdict = next((worst for worst in ("failed", "incomplete") if worst in verdicts), "passed")
     result: dict[str, Any] = {
         "verdict": verdict,
         "target": target,
@@ -204,8 +205,16 @@ def _conform(target: str, names: tuple[str, ...], jobs: int, json_file: str | No
         "transitions": sum(one.transitions for one in found),
         "instances": [one.to_json() for one in found],
     }
-    lines: list[tuple[str, ...]] = [("instance", "verdict", "states", "transitions", "not realised", "seconds")]
+    lines: list[tuple[str, ...]] = [
+        ("instance", "verdict", "states", "never reached", "transitions", "not tried", "seconds")
+    ]
     for one in found:
-        figures = (f"{one.states:,}", f"{one.transitions:,}", f"{one.unrealised:,}", f"{one.seconds:.1f}")
-        lines.append((one.instance, one.verdict, *figures))
-    return conclude(result, f"{columns(lines)}\nexplore --target {target}: {verdict}", json_file)
+        figures = (one.states, one.unreached, one.transitions, one.unrealised)
+        lines.append((one.instance, one.verdict, *(f"{figure:,}" for figure in figures), f"{one.seconds:.1f}"))
+    reasons = [
+        f"{one.instance}: {count:,} moves exist in the instance alone: {why}"
+        for one in found
+        for why, count in one.impossible.items()
+    ]
+    summary = "\n".join((columns(lines), *reasons, f"explore --target {target}: {verdict}"))
+    return conclude(result, summary, json_file)
