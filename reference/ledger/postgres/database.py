@@ -6,11 +6,11 @@ what is read after that lock, in a later statement of READ COMMITTED, is what ev
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from kvescrow.reference.ledger import rows
 from kvescrow.reference.ledger.books import Books, account_of
-from kvescrow.reference.ledger.encoding import event_text, reply_text
+from kvescrow.reference.ledger.encoding import event_text, quote, reply_text
 from kvescrow.reference.ledger.port import JournalEntry, LedgerConfig, StorageError, key_of
 from kvescrow.reference.ledger.postgres.schema import MIGRATIONS, VERSION
 from kvescrow.reference.ledger.postgres.session import Row, Session
@@ -20,7 +20,7 @@ from kvescrow.reference.ledger.postgres.statements import (
     quoted,
     statements,
 )
-from kvescrow.reference.ledger.records import PoolAccount, Reservation
+from kvescrow.reference.ledger.records import PoolAccount, Reservation, TenantAccount
 from kvescrow.reference.ledger.recovery import Mark, Witness, went_back
 from kvescrow.reference.ledger.shared import Store
 from kvescrow.reference.ledger.touched import touched_by
@@ -198,10 +198,10 @@ class Database(Session, Store):
         pool = books.pool
         values = {
             "writer": self._writer,
-            "changes": f"[{','.join(map(_change_text, changes))}]",
-            "kept": f"[{','.join(_record_text(each, books) for each in (*touched.new, *touched.changed))}]",
+            "changes": _array(map(_change_text, changes)),
+            "kept": _array(_record_text(each, books) for each in (*touched.new, *touched.changed)),
             "gone": _keys(touched.gone),
-            "accounts": _json(rows.TENANT_COLUMNS, (rows.tenant_row(n, books.tenants[n]) for n in touched.tenants)),
+            "accounts": _array(_account_text(name, books.tenants[name]) for name in touched.tenants),
             "capacity": pool.limit,
             "active": pool.active,
             "clock": pool.clock,
@@ -336,13 +336,20 @@ class Database(Session, Store):
 _TERMINAL = frozenset(state.value for state in TERMINAL_STATES)
 
 
-def _json(columns: Sequence[str], lines: Iterator[Row]) -> str:
-    return json.dumps([dict(zip(columns, line, strict=True)) for line in lines])
+def _array(texts: Iterable[str]) -> str:
+    return f"[{','.join(texts)}]"
+
+
+def _account_text(name: str, account: TenantAccount) -> str:
+    return json.dumps(dict(zip(rows.TENANT_COLUMNS, rows.tenant_row(name, account), strict=True)))
+
+
+_KEY = '{"tenant":%s,"request":%s}'
 
 
 def _keys(keys: Iterable[Key]) -> str:
     # As one text, since psycopg looks at every element of a list: that took as long as all the rest of a query.
-    return _json(("tenant", "request"), ((key.tenant, key.request) for key in keys))
+    return _array(_KEY % (quote(key.tenant), quote(key.request)) for key in keys)
 
 
 _RECORD = "{" + ",".join(f'"{name}":%s' for name in RESERVATION_COLUMNS) + "}"

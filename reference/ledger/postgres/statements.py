@@ -131,13 +131,15 @@ def _lock(s: str, tenant: str, pool: str) -> str:
 def _concerned(s: str, reservation: str) -> str:
     """The records of the keys, the queue, and the live work that must be over first, for pool and tenants.
 
-    The last two decide hints alone (VIS-1). The keys are left out there: what becomes of them is known first-hand.
+    The last two decide hints alone (VIS-1). The keys are left out there: what becomes of them is known first-hand. They
+    are sought by `NOT IN`, for which the server makes a hash table, since a group may have the very work that is first.
     """
     asked = "SELECT * FROM json_to_recordset(%(keys)s::json) AS k (tenant text, request text)"
-    other = f"NOT EXISTS (SELECT FROM ({asked}) k WHERE k.tenant = r.tenant AND k.request = r.request)"
+    other = "(r.tenant, r.request) NOT IN (SELECT tenant, request FROM asked)"
     soonest = f"{CHARGED} AND {other} ORDER BY r.deadline LIMIT 1"
     return (
-        f"(SELECT {reservation} FROM ({asked}) k JOIN {s}.reservation r USING (tenant, request)) "
+        f"WITH asked AS MATERIALIZED ({asked}) "
+        f"(SELECT {reservation} FROM asked JOIN {s}.reservation r USING (tenant, request)) "
         f"UNION ALL (SELECT {reservation} FROM {s}.reservation r WHERE place > 0) "
         f"UNION ALL (SELECT {reservation} FROM {s}.reservation r WHERE {soonest}) "
         f"UNION ALL (SELECT {reservation} FROM unnest(%(names)s::text[]) AS n (name) CROSS JOIN LATERAL "
