@@ -30,8 +30,9 @@ Progress = Callable[[float, str], None]
 _SECOND = 1_000_000_000
 _LEAST_GAP, _LONGEST_GAP = 0.05, 0.6
 """Seconds between two faults."""
-_GRACE = 20
-"""Seconds that gateways and the supervisor get to start, and to bring everything to its end."""
+_GRACE = 60
+"""Seconds that gateways and the supervisor get to start, and to bring everything to its end. A busy machine may need
+half of them to start a server once."""
 _WORKS = 1000
 """Bytes in the log of a gateway that has begun to work."""
 
@@ -211,7 +212,7 @@ class _Campaign:
         if pid is None:
             return
         os.kill(pid, signal.SIGSTOP)
-        time.sleep(1.5 * OWNER_LEASE / 1_000_000)
+        self._store.site.clock.sleep(1.5 * OWNER_LEASE)
         os.kill(pid, signal.SIGCONT)
 
     def _look_after_gateways(self) -> None:

@@ -41,7 +41,7 @@ def _serve(site: Site, log: Log, echo: Echo, owner: str, seed: str, until: int) 
     try:
         while not site.clock.work_is_over and time.monotonic_ns() < until:
             lives.live()
-        until = min(until, time.monotonic_ns() + _FOR_MOVES)
+        until = min(until, time.monotonic_ns() + _FOR_MOVES * site.clock.pace)
         while not lives.has_made_every_move and time.monotonic_ns() < until:
             lives.live()
     except Over:

@@ -118,9 +118,9 @@ class Lives:
         if self._makes(Move.GATEWAY_RENEWAL, 0.06):
             self._front.submit(Renew(event.key, reply.life, lease=GATEWAY_LEASE))
         if self._makes(Move.START_AFTER_EXPIRY, 0.03):
-            time.sleep(GATEWAY_LEASE / 1e6 * 1.1)
+            self._site.clock.sleep(GATEWAY_LEASE * 1.1)
         elif self._makes(Move.START_NEAR_EXPIRY, 0.05):
-            time.sleep(GATEWAY_LEASE / 1e6 * self._dice.choice([0.98, 1.0]))
+            self._site.clock.sleep(GATEWAY_LEASE * self._dice.choice([0.98, 1.0]))
         elif self._makes(Move.CANCEL_BEFORE_START, 0.06):
             self._front.submit(Cancel(event.key, reply.life))
         elif self._makes(Move.ABANDONED, 0.05):
@@ -188,7 +188,7 @@ class Lives:
             outcome = StopOutcome.STOPPED
         stop = self._receipt(work, used, outcome)
         if not is_told_to_stop and self._makes(Move.LATE_RECEIPT, 0.06):
-            time.sleep(OWNER_LEASE / 1e6 * 1.1)
+            self._site.clock.sleep(OWNER_LEASE * 1.1)
             self._front.advance()
         reply = self._front.submit(stop)
         if self._makes(Move.REPEATED_RECEIPT, 0.1):

@@ -203,6 +203,15 @@ class TestLog:
         path.write_bytes(path.read_bytes()[:-1])
         assert list(read_logs([path]).calls)[1] == evolve(call, began=6)
 
+    def test_clock_goes_at_its_pace(self, tmp_path: Path) -> None:
+        clock = SteppedClock(tmp_path / "clock")
+        clock.begin(pace=10**9)
+        clock.sleep(1e-6)
+        assert (clock(), clock.pace) == (0, 10**9)
+        clock.step(5)
+        clock.stop_work()
+        assert (clock(), clock.pace) == (5, 10**9)
+
     def test_clock_steps_and_never_shows_less_than_zero(self, tmp_path: Path) -> None:
         clock = SteppedClock(tmp_path / "clock")
         clock.begin()
