@@ -6,13 +6,13 @@ about what an observer can see: where the pages are, what each request was told,
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from attrs import define, frozen
 
-from kvescrow.checks.fuzz.differences import Difference, Disagreement, shown
-from kvescrow.checks.fuzz.laws import BY_NAME, applying
+from kvescrow.checks.fuzz.differences import shown
+from kvescrow.checks.fuzz.judge import Judge
 from kvescrow.checks.fuzz.oracle import Fault, Misread, Oracle
 from kvescrow.checks.targets.protocols import (
     Denied,
@@ -22,9 +22,6 @@ from kvescrow.checks.targets.protocols import (
     Subject,
 )
 from kvescrow.spec.vocabulary import PrefixScope
-
-Done = tuple[str, tuple[Any, ...]]
-"""A method of `CacheManager` and its arguments."""
 
 
 @define(eq=False)
@@ -70,81 +67,32 @@ class View:
         return self.tables.get(name, ())
 
 
-class ManagerJudge:
-    """A fresh manager, its requests, and every law after every call.
-
-    A call that a client may not make, such as the launch of a step without room for it, is left out and not judged, so
-    any subsequence of a history is a history. Raises `Disagreement` when a law is broken; its path is the law's name.
-    """
+class ManagerJudge(Judge):
+    """A fresh manager, its requests, and every law after every call."""
 
     REPLIES: ClassVar[Mapping[str, tuple[type, ...]]] = {"submit": (Granted,), "reserve": (Granted, Denied)}
-    """What the methods that answer may answer."""
+
+    view: View
 
     def __init__(self, subject: Subject, exercised: set[str] | None = None) -> None:
         """Judge `subject`, and add to `exercised` the name of each law that has been put to the test."""
-        self.subject = subject
-        self.declared = subject.capabilities
-        self.laws = applying(self.declared, subject.kind)
-        self.exercised: set[str] = set() if exercised is None else exercised
-        self.steps: list[str] = []
-        self.done: list[Done] = []
+        super().__init__(subject, exercised)
         self.live: dict[str, Request] = {}
         self.stopping: dict[str, Step] = {}
         """Steps whose request was released while they were in flight."""
         self.over: set[str] = set()
-        self.broken: Disagreement | None = None
-        """How it ended, where it was replayed and ended so."""
         self._launched = 0
         self._cancels = "cancel" in self.laws - {deviation.law for deviation in subject.deviations}
 
     def open_with(self, setup: Any) -> None:
         """Open the manager. Raises `UserError` where the target says that it cannot be opened here."""
-        self.setup: Any = setup
+        self.setup = setup
         self.page_length: int = setup.page_length
         self.oracle = Oracle(setup.page_length, self.declared.scope_fields)
-        self.target: Any = self.subject.open(setup)
+        self.target = self.subject.open(setup)
         self.steps.append(f"open {shown(setup)}")
         self.view = self._look(None)
         self._conserved(self.view.pool.total)
-
-    def close(self) -> None:
-        """Close the manager."""
-        self.target.close()
-
-    def redo(self, step: Done) -> None:
-        """Make a call of another history."""
-        method, arguments = step
-        self.call(method, *arguments)
-
-    def replay(self, setup: Any, steps: Sequence[Done]) -> None:
-        """Open, make every call, take note of the law that breaks, and close."""
-        self.open_with(setup)
-        try:
-            for step in steps:
-                self.redo(step)
-        except Disagreement as found:
-            self.broken = found
-        finally:
-            self.close()
-
-    def call(self, method: str, *arguments: Any) -> bool:
-        """Make a call if a client may make it now, judge it, and return whether it was made."""
-        if not getattr(self, f"_may_{method}")(*arguments):
-            return False
-        self.done.append((method, arguments))
-        self.steps.append(f"{method}({', '.join(shown(argument) for argument in arguments)})")
-        before = self.view
-        law = self._tried(method, arguments)
-        passed = self._passed(method, arguments)
-        reply = self._asked(law, lambda: getattr(self.target, method)(*passed))
-        if not isinstance(reply, self.REPLIES.get(method, (object,))):
-            raise self._broken(law, f"answered {shown(reply)}")
-        if reply is not None:
-            self.steps[-1] += f" -> {shown(reply)}"
-        self.view = self._look(next((one for one in arguments[:1] if isinstance(one, str)), None))
-        getattr(self, f"_after_{method}")(before, reply, *arguments)
-        self._general(before, arguments[0] if arguments else None)
-        return True
 
     # --- which calls a client may make --------------------------------------------------------------------------------
 
@@ -195,10 +143,6 @@ class ManagerJudge:
         if method == "complete" and name in self.stopping:
             return "cancel"
         return "cancel" if method == "release" and self.live[str(name)].step else "answers"
-
-    def _passed(self, method: str, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return the arguments of the target's own method."""
-        return arguments
 
     # --- what each call must come to ----------------------------------------------------------------------------------
 
@@ -392,23 +336,6 @@ class ManagerJudge:
         tables = self._asked("answers", lambda: {name: tuple(self.target.pages_of(name)) for name in names})
         pool = self._asked("answers", self.target.pool)
         return View(pool, {name: table for name, table in tables.items() if table})
-
-    def _asked(self, law: str, ask: Callable[[], Any]) -> Any:
-        """Return what the target answers; whatever it raises breaks `law`."""
-        try:
-            answer = ask()
-        except Exception as error:
-            raised = f"raised {type(error).__name__}: {error}"
-            raise self._broken(law, raised) from error
-        self.exercised.add("answers")
-        return answer
-
-    def _require(self, law: str, holds: bool, otherwise: str) -> None:
-        if not holds and law in self.laws:
-            raise self._broken(law, otherwise)
-
-    def _broken(self, law: str, seen: str) -> Disagreement:
-        return Disagreement(self.steps[-1], (Difference(law, BY_NAME[law].statement, seen),))
 
     def _pages(self, positions: int) -> int:
         return -(-positions // self.page_length)

@@ -12,8 +12,8 @@ from kvescrow.checks.fuzz.differences import Disagreement
 from kvescrow.checks.fuzz.driver import Driver
 from kvescrow.checks.fuzz.findings import Finding, differing
 from kvescrow.checks.fuzz.goals import Goal
+from kvescrow.checks.fuzz.judged_run import fuzz_judged
 from kvescrow.checks.fuzz.ledger import LedgerDriver
-from kvescrow.checks.fuzz.manager_run import fuzz_manager
 from kvescrow.checks.fuzz.pages import PageDriver
 from kvescrow.checks.fuzz.plays import PLAYS
 from kvescrow.checks.fuzz.profiles import DATABASE, Profile, profile_called, settings_of
@@ -90,7 +90,7 @@ def fuzz(
     if seed is None:
         seed = secrets.randbelow(2**31) if profile.keeps_database else DEFAULT_SEED
     if subject.kind in PLAYS:
-        return fuzz_manager(name, subject, profile, seed, on_progress or (lambda progress: None), database)
+        return fuzz_judged(name, subject, profile, seed, on_progress or (lambda progress: None), database)
     run = Run(name, subject, profile, on_progress or (lambda progress: None), database)
     started = time.monotonic()
     disagreement, failed_seed = run.rounds(seed)
@@ -166,7 +166,7 @@ class Run:
 
     def _on_run(self, driver: Driver) -> None:
         self.examples += 1
-        self.steps += max(0, len(driver.steps) - 1)
+        self.steps += max(0, len(driver.told) - 1)
         self.last = driver
         self.on_progress(Progress(self.examples, self.steps, self.coverage.counts()))
 

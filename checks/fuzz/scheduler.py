@@ -25,7 +25,7 @@ class SchedulerJudge(ManagerJudge):
         self.setup = setup
         self.page_length = setup.page_length
         self.oracle = Oracle(setup.page_length, self.declared.scope_fields)
-        self.target: Any = self.subject.open(setup)
+        self.target = self.subject.open(setup)
         self.steps.append(f"open {shown(setup)}")
         self.flight: tuple[Scheduled, ...] = ()
         self.view = self._look(None)
@@ -45,12 +45,12 @@ class SchedulerJudge(ManagerJudge):
     def _tried(self, method: str, arguments: tuple[Any, ...]) -> str:
         return "answers"
 
-    def _passed(self, method: str, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return what the target is given: a step samples a token for each sequence that it computes to the end."""
+    def _make(self, method: str, arguments: tuple[Any, ...]) -> Any:
+        """A step samples a token for each sequence that it computes to the end."""
         if method != "step":
-            return arguments
+            return super()._make(method, arguments)
         live = [self.live[share.request] for share in self.flight if share.request in self.live]
-        return ({request.name: arguments[0] for request in live if request.rest == 0},)
+        return self.target.step({request.name: arguments[0] for request in live if request.rest == 0})
 
     # --- what each call must come to ----------------------------------------------------------------------------------
 

@@ -1,7 +1,8 @@
 """What a third party implements to have its ledger, its page pool or its cache manager checked (TGT-1).
 
-Three small protocols. The first two are compared with the tables step by step. The third is for managers that hand
-out pages by their own rules: it is judged from outside, by laws that its declared capabilities say apply.
+Small protocols, of two sorts. Targets that follow the tables event by event are compared with them step by step. Cache
+managers, schedulers and ledgers that go by rules of their own are judged from outside, by laws that their declared
+capabilities say apply; the protocol of such a ledger is in `capacity`.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -10,6 +11,7 @@ from typing import Any, Protocol
 
 from attrs import field, frozen
 
+from kvescrow.checks.targets.capacity import CapacitySetup
 from kvescrow.spec.vocabulary import (
     Decision,
     ExecutionState,
@@ -47,6 +49,18 @@ class Release(Enum):
     """At once: safe only where everything runs on one stream in order."""
 
 
+class Expiry(Enum):
+    """Whether time alone gives back what a ledger has granted."""
+
+    NEVER = "never"
+    """It stays granted until it is settled."""
+    WINDOW = "window"
+    """It comes back when its window is over, not before. A window begins with a grant: with each one where the ledger
+    is exact, else with the first one since everything was there."""
+    GRADUAL = "gradual"
+    """It comes back bit by bit; two windows without a grant bring back everything."""
+
+
 @frozen
 class Capabilities:
     """How strictly a target may be compared. Each law that a capability excludes is listed, never passed."""
@@ -67,6 +81,23 @@ class Capabilities:
     """Whether the digest of a prefix can be replaced by a weak one, so that collisions can be forced (SCO-2)."""
     durable: bool = False
     """Whether the target survives a restart of its process (LEA-7)."""
+    # Of a `CapacityLedger` alone:
+    holds: bool = True
+    """Whether a grant is held while work runs, and is wholly free again once it is settled. Else what was used stays
+    spent until time gives it back."""
+    gives_back: bool = True
+    """Whether a settlement gives back anything at all."""
+    remembers_grants: bool = True
+    """Whether a grant is known by its name, so that it is settled once."""
+    expiry: Expiry = Expiry.NEVER
+    exact: bool = True
+    """Whether the limit holds in every interval as long as the window, wherever it begins."""
+    joint: bool = True
+    """Whether one request may ask for amounts of several resources."""
+    concurrent: bool = True
+    """Whether several threads may call at the same moment."""
+    resizes: bool = True
+    """Whether a limit may be changed while something is granted."""
 
 
 # --- ledgers ----------------------------------------------------------------------------------------------------------
@@ -474,9 +505,8 @@ class ListedDeviation:
     law: str
     note: str
     steps: tuple[tuple[object, ...], ...] = field(repr=False)
-    """Method names of `CacheManager` or of `ServingScheduler` with their arguments; `step` has the token that each
-    request samples."""
-    setup: ManagerSetup | SchedulerSetup = ManagerSetup(pages=8, page_length=4)
+    """Method names of the target's protocol with their arguments; `step` has the token that each request samples."""
+    setup: ManagerSetup | SchedulerSetup | CapacitySetup = ManagerSetup(pages=8, page_length=4)
     """How the target is opened for them."""
 
 
@@ -495,6 +525,8 @@ class Kind(Enum):
     """`CacheManager`, judged from outside."""
     SCHEDULER = "scheduler"
     """`ServingScheduler`, judged from outside."""
+    CAPACITY = "capacity"
+    """`CapacityLedger`, judged from outside."""
 
 
 @frozen

@@ -22,6 +22,11 @@ TARGETS: Mapping[str, str] = {
     "vllm": "kvescrow.checks.targets.vllm_manager:vllm_subject",
     "vllm-scheduler": "kvescrow.checks.targets.vllm_scheduler:vllm_scheduler_subject",
     "vllm-scheduler-at-return": "kvescrow.checks.targets.vllm_scheduler:vllm_scheduler_at_return_subject",
+    "limits": "kvescrow.checks.targets.limits_ledger:limits_fixed_subject",
+    "limits-moving": "kvescrow.checks.targets.limits_ledger:limits_moving_subject",
+    "limits-sliding": "kvescrow.checks.targets.limits_ledger:limits_sliding_subject",
+    "token-throttle": "kvescrow.checks.targets.token_throttle_ledger:token_throttle_subject",
+    "token-throttle-bounded": "kvescrow.checks.targets.token_throttle_ledger:token_throttle_bounded_subject",
     "vllm-at-return": "kvescrow.checks.targets.vllm_manager:vllm_at_return_subject",
 }
 """Name -> `module:factory`, where the factory takes nothing and returns a `Subject`."""

@@ -1,7 +1,7 @@
-"""One fuzz run of a cache manager: its listed deviations, then rounds of random histories, then the verdict."""
+"""One fuzz run of a target that is judged from outside: listed deviations, rounds of random histories, the verdict."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from attrs import define, evolve, field
@@ -9,8 +9,8 @@ from attrs import define, evolve, field
 from kvescrow.checks.fuzz.coverage import Counts
 from kvescrow.checks.fuzz.differences import Disagreement, shown
 from kvescrow.checks.fuzz.findings import Finding, differing, entry_of
+from kvescrow.checks.fuzz.judge import Judge
 from kvescrow.checks.fuzz.laws import BY_NAME, applying, laws_for
-from kvescrow.checks.fuzz.manager import ManagerJudge
 from kvescrow.checks.fuzz.plays import PLAYS, Play
 from kvescrow.checks.fuzz.profiles import DATABASE, Profile, settings_of
 from kvescrow.checks.fuzz.result import (
@@ -31,7 +31,7 @@ from kvescrow.checks.targets.protocols import ListedDeviation, Subject
 from kvescrow.spec.vocabulary import UserError
 
 
-def fuzz_manager(
+def fuzz_judged(
     name: str,
     subject: Subject,
     profile: Profile,
@@ -39,12 +39,12 @@ def fuzz_manager(
     on_progress: Callable[[Progress], None],
     database: str = DATABASE,
 ) -> FuzzResult:
-    """Fuzz the cache manager `subject`, which is called `name` in the record.
+    """Fuzz `subject`, which is called `name` in the record.
 
     A target that cannot be opened here, since its library is missing, is `not_run`, with the reason.
     """
     started = time.monotonic()
-    run = ManagerRun(name, subject, profile, seed, on_progress, database)
+    run = JudgedRun(name, subject, profile, seed, on_progress, database)
     try:
         subject.open(run.play.setup_of(0)).close()
     except UserError as missing:
@@ -55,7 +55,7 @@ def fuzz_manager(
 
 
 @define
-class ManagerRun:
+class JudgedRun:
     """The state of one run."""
 
     name: str
@@ -71,7 +71,7 @@ class ManagerRun:
     """Listed deviations that are no longer shown, each with what its scenario came to."""
     examples: int = 0
     steps: int = 0
-    last: ManagerJudge | None = None
+    last: Judge | None = None
     """The history that ended last: the one that failed, where one did."""
 
     @property
@@ -94,14 +94,22 @@ class ManagerRun:
         """Return why the scenario no longer shows its law broken by its last step; nothing where it does."""
         if listed.law not in applying(self.subject.capabilities, self.subject.kind):
             return f"law {listed.law} does not apply to this target"
-        judge = self.play.judge(self.subject)
-        judge.open_with(listed.setup)
+        came_to = ""
+        for steps in self.play.ways(listed.steps):
+            judge = self.play.judge(self.subject)
+            judge.open_with(listed.setup)
+            came_to = self._came_to(judge, listed, steps)
+            if not came_to or judge.is_last_way:
+                break
+        return came_to
+
+    def _came_to(self, judge: Judge, listed: ListedDeviation, steps: Sequence[tuple[object, ...]]) -> str:
         try:
-            for number, (method, *arguments) in enumerate(listed.steps, start=1):
+            for number, (method, *arguments) in enumerate(steps, start=1):
                 if not judge.call(str(method), *arguments):
                     return f"step {number} is not a call that a client may make there"
         except Disagreement as found:
-            if (found.differences[0].path, number) == (listed.law, len(listed.steps)):
+            if (found.differences[0].path, number) == (listed.law, len(steps)):
                 self._keep(found, judge, listed)
                 return ""
             return f"step {number} breaks the law {found.differences[0]}"
@@ -109,7 +117,7 @@ class ManagerRun:
             judge.close()
         return "no law is broken"
 
-    def _keep(self, found: Disagreement, judge: ManagerJudge, listed: ListedDeviation | None = None) -> None:
+    def _keep(self, found: Disagreement, judge: Judge, listed: ListedDeviation | None = None) -> None:
         law = BY_NAME[found.differences[0].path]
         required, seen = differing(found.differences)
         note = f"seen in {self.subject.engine or self.name}"
@@ -166,10 +174,10 @@ class ManagerRun:
             return f"The target does not repeat itself: the same calls had another outcome.\n{found}"
         return ""
 
-    def _judge(self) -> ManagerJudge:
+    def _judge(self) -> Judge:
         return self.play.judge(self.subject, self.exercised)
 
-    def _on_end(self, judge: ManagerJudge) -> None:
+    def _on_end(self, judge: Judge) -> None:
         self.examples += 1
         self.steps += len(judge.done)
         self.last = judge
@@ -185,13 +193,12 @@ class ManagerRun:
         lines += ["Least steps:", *(f"  {number}. {step}" for number, step in enumerate(steps))]
         return "\n".join(lines)
 
-    def _least(self, judge: ManagerJudge, law: str) -> ManagerJudge | None:
+    def _least(self, judge: Judge, law: str) -> Judge | None:
         """Return the history of the fewest calls that break the law, in a pool no larger than the judge's."""
         # Shrinking asks for no more of a history than that it can be opened, repeated and closed.
         opened: Callable[[], Any] = self._judge
-        least: ManagerJudge | None = None
-        for pages in range(judge.setup.pages, 0, -1):
-            setup = evolve(judge.setup, pages=pages)
+        least: Judge | None = None
+        for setup in self.play.smaller(judge.setup):
             failure = least_failure(opened, setup, judge.done)
             if failure is None or failure.disagreement.differences[0].path != law:
                 continue
@@ -240,9 +247,9 @@ class ManagerRun:
             holes=tuple(f"law {BY_NAME[name]}" for name in holes),
             deviations=tuple(self.deviations),
             not_applicable=tuple(
-                NotApplicable(str(law), law.capability)
+                NotApplicable(str(law), excluded)
                 for law in laws_for(self.subject.kind)
-                if law.capability is not None and law.name not in in_force
+                if (excluded := law.excluded_by(self.subject.capabilities)) is not None
             ),
             laws={law.name: self._verdict_of(law.name, broken, in_force) for law in laws_for(self.subject.kind)},
             findings=tuple(self.findings),
@@ -257,7 +264,7 @@ class ManagerRun:
         return PASSED if law in self.exercised else NOT_RUN
 
 
-def _machine_of(play: Play, opened: Callable[[], ManagerJudge], on_end: Callable[[ManagerJudge], None]) -> "type":
+def _machine_of(play: Play, opened: Callable[[], Judge], on_end: Callable[[Judge], None]) -> "type":
     """Return a Hypothesis state machine with one rule a move."""
     from hypothesis import strategies as st
     from hypothesis.stateful import RuleBasedStateMachine, initialize, rule

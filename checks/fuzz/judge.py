@@ -1,0 +1,115 @@
+"""What judges a target from outside: one call at a time, and every law after each of them (TGT-1)."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from kvescrow.checks.fuzz.differences import Difference, Disagreement, shown
+from kvescrow.checks.fuzz.laws import BY_NAME, applying
+from kvescrow.checks.targets.protocols import Subject
+
+Done = tuple[str, tuple[Any, ...]]
+"""A method of the target's protocol and its arguments."""
+
+
+class Judge(ABC):
+    """A fresh target, what its client knows of it, and every law after every call.
+
+    A call that a client may not make, such as the launch of a step without room for it, is left out and not judged, so
+    any subsequence of a history is a history. Raises `Disagreement` when a law is broken; its path is the law's name.
+    For each method there are `_may_METHOD`, whether a client may call it, and `_after_METHOD`, what it must come to.
+    """
+
+    REPLIES: ClassVar[Mapping[str, tuple[type, ...]]] = {}
+    """What the methods that answer may answer."""
+
+    def __init__(self, subject: Subject, exercised: set[str] | None = None) -> None:
+        """Judge `subject`, and add to `exercised` the name of each law that has been put to the test."""
+        self.subject = subject
+        self.declared = subject.capabilities
+        self.laws = applying(self.declared, subject.kind)
+        self.exercised: set[str] = set() if exercised is None else exercised
+        self.steps: list[str] = []
+        self.done: list[Done] = []
+        self.broken: Disagreement | None = None
+        """How it ended, where it was replayed and ended so."""
+        self.is_last_way = True
+        """Whether another way of trying the same scenario comes to the same."""
+        self.setup: Any = None
+        self.target: Any = None
+        self.view: Any = None
+
+    @abstractmethod
+    def open_with(self, setup: Any) -> None:
+        """Open the target. Raises `UserError` where it says that it cannot be opened here."""
+
+    def close(self) -> None:
+        """Close the target."""
+        self.target.close()
+
+    def redo(self, step: Done) -> None:
+        """Make a call of another history."""
+        method, arguments = step
+        self.call(method, *arguments)
+
+    def replay(self, setup: Any, steps: Sequence[Done]) -> None:
+        """Open, make every call, take note of the law that breaks, and close."""
+        self.open_with(setup)
+        try:
+            for step in steps:
+                self.redo(step)
+        except Disagreement as found:
+            self.broken = found
+        finally:
+            self.close()
+
+    def call(self, method: str, *arguments: Any) -> bool:
+        """Make a call if a client may make it now, judge it, and return whether it was made."""
+        if not getattr(self, f"_may_{method}")(*arguments):
+            return False
+        self.done.append((method, arguments))
+        self.steps.append(f"{method}({', '.join(shown(argument) for argument in arguments)})")
+        before = self.view
+        law = self._tried(method, arguments)
+        reply = self._asked(law, lambda: self._make(method, arguments))
+        if not isinstance(reply, self.REPLIES.get(method, (object,))):
+            raise self._broken(law, f"answered {shown(reply)}")
+        if reply is not None:
+            self.steps[-1] += f" -> {shown(reply)}"
+        self.view = self._look(next((one for one in arguments[:1] if isinstance(one, str)), None))
+        getattr(self, f"_after_{method}")(before, reply, *arguments)
+        self._general(before, arguments[0] if arguments else None)
+        return True
+
+    def _make(self, method: str, arguments: tuple[Any, ...]) -> Any:
+        """Return what the target answers to a call."""
+        return getattr(self.target, method)(*arguments)
+
+    @abstractmethod
+    def _tried(self, method: str, arguments: tuple[Any, ...]) -> str:
+        """Return the law that is broken where this call is not answered."""
+
+    @abstractmethod
+    def _look(self, acting: str | None) -> Any:
+        """Return all that can be seen of the target now; `acting` is the first argument of the call before."""
+
+    @abstractmethod
+    def _general(self, before: Any, acting: Any) -> None:
+        """Look at what must hold after every call."""
+
+    def _asked(self, law: str, ask: Callable[[], Any]) -> Any:
+        """Return what the target answers; whatever it raises breaks `law`."""
+        try:
+            answer = ask()
+        except Exception as error:
+            raised = f"raised {type(error).__name__}: {error}"
+            raise self._broken(law, raised) from error
+        self.exercised.add("answers")
+        return answer
+
+    def _require(self, law: str, holds: bool, otherwise: str) -> None:
+        if not holds and law in self.laws:
+            raise self._broken(law, otherwise)
+
+    def _broken(self, law: str, seen: str) -> Disagreement:
+        return Disagreement(self.steps[-1], (Difference(law, BY_NAME[law].statement, seen),))
