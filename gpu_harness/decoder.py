@@ -70,7 +70,7 @@ class PagedDecoder:
         if (weights.shape, weights.dtype) != (memory.shape, memory.dtype):
             raise BadBatch("weights and pool have different shapes or dtypes")
         device = memory.device.torch_device
-        recipe = on_device(recipe, memory.device, memory.shape)
+        recipe = on_device(recipe, memory.device, weights)
         self.weights, self.memory, self.recipe = weights, memory, recipe
         self.slots, self.positions = slots, positions
         self._turns = rope_table(weights.shape, positions, device)

@@ -20,6 +20,7 @@ from kvescrow.gpu_harness.model import ModelWeights
 from kvescrow.gpu_harness.oracle import DenseOracle, same_bits
 from kvescrow.gpu_harness.pages import PAGE_LENGTH, PagedMemory
 from kvescrow.gpu_harness.plan import Segment, StepBatch
+from kvescrow.gpu_harness.streams import StreamFailed
 
 PROMPT_LENGTHS = (1, 2, 3, 16, 17, 31, 47, 64, 65, 70, 90)
 """Eleven requests: row counts run through the sizes at which libraries change kernels, contexts through
@@ -53,11 +54,21 @@ def exact_recipe(device: Device, weights: ModelWeights) -> ProbeResult:
         if reason := absent(weights.shape):
             candidates, passed_over = (FIXED_SIZE,), [f"{KERNELS.name}: {reason}"]
     for recipe in candidates:
-        result = probe_exactness(device, weights, recipe)
+        result = _tried(device, weights, recipe)
         if result.exact:
             break
         passed_over.append(f"{recipe.name}: {result.reason}")
     return evolve(result, passed_over=tuple(passed_over))
+
+
+def _tried(device: Device, weights: ModelWeights, recipe: Recipe) -> ProbeResult:
+    """The probe's result. Kernels that cannot be built or launched here are a reason against their recipe alone."""
+    try:
+        return probe_exactness(device, weights, recipe)
+    except StreamFailed as failure:
+        if not recipe.kernels:
+            raise
+        return ProbeResult(recipe, False, str(failure))
 
 
 def probe_exactness(device: Device, weights: ModelWeights, recipe: Recipe) -> ProbeResult:

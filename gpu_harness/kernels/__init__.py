@@ -16,9 +16,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 
-from kvescrow.gpu_harness.arithmetic import FAST, FAST_KERNELS, Recipe
+import torch
+from attrs import evolve
+
+from kvescrow.gpu_harness.arithmetic import FAST, FAST_KERNELS, KERNELS, Recipe
 from kvescrow.gpu_harness.device import Device
-from kvescrow.gpu_harness.model import ModelShape
+from kvescrow.gpu_harness.model import ModelShape, ModelWeights
 
 HEAD_SIZES = (16, 32, 64, 128, 256)
 """Head sizes that a product on tensor cores can have as a side."""
@@ -33,9 +36,17 @@ def absent(shape: ModelShape) -> str:
     return ""
 
 
-def on_device(recipe: Recipe, device: Device, shape: ModelShape) -> Recipe:
+def fast_kernels(dtype: torch.dtype) -> Recipe:
+    """What FAST is on cuda. Tiles of float32, multiplied without tensor cores, are as short as those of KERNELS: longer
+    ones need more registers than there are.
+    """
+    return evolve(FAST_KERNELS, query_tile=KERNELS.query_tile) if dtype == torch.float32 else FAST_KERNELS
+
+
+def on_device(recipe: Recipe, device: Device, weights: ModelWeights) -> Recipe:
     """`recipe`, or what FAST is on `device`."""
-    return FAST_KERNELS if recipe == FAST and device.is_cuda and not absent(shape) else recipe
+    is_possible = device.is_cuda and not absent(weights.shape)
+    return fast_kernels(weights.dtype) if recipe == FAST and is_possible else recipe
 
 
 @contextmanager

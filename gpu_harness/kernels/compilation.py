@@ -19,7 +19,8 @@ from attrs import frozen
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from kvescrow.gpu_harness.arithmetic import FAST_KERNELS, KERNELS
+from kvescrow.gpu_harness.arithmetic import KERNELS
+from kvescrow.gpu_harness.kernels import fast_kernels
 from kvescrow.gpu_harness.kernels.attention import BLOCK, SPLIT, attend_splits, join_splits, query_rows
 from kvescrow.gpu_harness.kernels.contiguous import attend_contiguous
 from kvescrow.gpu_harness.kernels.looks import PAGES_A_PROGRAM, look_at_pages
@@ -103,7 +104,7 @@ def specialisations(shapes: Sequence[ModelShape], dtypes: Sequence[torch.dtype])
 
 def _of_shape(shape: ModelShape, dtype: torch.dtype) -> Iterator[Specialisation]:
     heads = {"KV_HEADS": shape.kv_heads, "GROUP": shape.group, "HEAD": shape.head_size}
-    for recipe in (KERNELS, FAST_KERNELS):
+    for recipe in (KERNELS, fast_kernels(dtype)):
         size = recipe.query_tile or 1
         tile = {**heads, "ROWS": query_rows(shape.group, size), "SPLIT": SPLIT}
         for watched in (True, False):

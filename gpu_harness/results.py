@@ -1,0 +1,40 @@
+"""What scripts of a bare checkout leave behind: exit statuses, and JSON in a folder."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from kvescrow.gpu_harness.front import NOT_RUN
+from kvescrow.gpu_harness.sabotage import CAUGHT
+from kvescrow.spec.vocabulary import UserError
+
+STATUS = {"passed": 0, CAUGHT: 0, NOT_RUN: 3}
+"""Exit status by verdict; 1 for every other one, 2 for a user's mistake."""
+
+
+def status_of(verdict: str) -> int:
+    """Exit status of a verdict."""
+    return STATUS.get(verdict, 1)
+
+
+def refuse_unwritable(folder: Path | None) -> None:
+    """Make `folder`, if any is named. Raises UserError where nothing can be written: before a run, not after it."""
+    if folder is None:
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / ".writable"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise UserError(f"{folder}: {error.strerror}: name a folder that can be written") from error
+
+
+def write(folder: Path | None, name: str, values: Mapping[str, object]) -> None:
+    """Write `values` to a file of `folder`, if any is named. Raises UserError where it cannot be written."""
+    if folder is None:
+        return
+    try:
+        (folder / name).write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{folder / name}: {error.strerror}: name a folder that can be written") from error
