@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from attrs import evolve, frozen
 
 from kvescrow.gpu_harness.model import LayerWeights, ModelShape, ModelWeights
+from kvescrow.gpu_harness.products import LayerProducts, ModelProducts, Product
 
 ATTENTION_BLOCK = 64
 """Tokens per attention block: the split of the sum over the context, fixed for every row and every length."""
@@ -44,6 +45,10 @@ class Recipe:
     replayed: bool = False
     """Whether steps of decode rows alone have one of few sizes, each captured once (`gpu_harness.replays`)."""
 
+    def products(self, weights: ModelWeights) -> ModelProducts:
+        """The products of a model under this recipe."""
+        return weights.plain if self.own_products else weights.laid_out
+
     def padded_rows(self, rows: int) -> int:
         """Rows after padding."""
         if self.row_bucket is None:
@@ -52,7 +57,7 @@ class Recipe:
 
 
 ANY_SIZE = Recipe("any size from 4 rows", least_rows=4)
-FAST = Recipe("fast", least_rows=1, fused=True)
+FAST = Recipe("fast", least_rows=4, fused=True)
 FIXED_SIZE = Recipe("fixed buckets of 64 rows", least_rows=16, row_bucket=64, query_tile=8, item_bucket=128)
 KERNELS = Recipe(
     "kernels over the block table, fixed buckets of 64 rows",
@@ -86,42 +91,41 @@ def in_buckets(
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     """x / rms(x) * weight over the last axis, computed in fp32."""
     wide = x.float()
-    scale = torch.rsqrt((wide * wide).mean(-1, keepdim=True) + eps)
-    return (wide * scale).to(x.dtype) * weight
+    scale = (wide * wide).mean(-1, keepdim=True).add_(eps).rsqrt_()
+    return (wide * scale).to(x.dtype).mul_(weight)
 
 
 def rope_table(shape: ModelShape, positions: int, device: torch.device) -> torch.Tensor:
-    """cos and sin, [positions, 2, head_size / 2] fp32, from fp64 so that every reader rounds the same
-    number.
+    """What `rotate` takes for each position, [positions, 2, head_size] fp32: (cos, cos) and (-sin, sin), from fp64 so
+    that every reader rounds the same number.
     """
     exponents = torch.arange(0, shape.head_size, 2, dtype=torch.float64) / shape.head_size
     angles = torch.arange(positions, dtype=torch.float64)[:, None] / shape.rope_theta**exponents
-    return torch.stack([angles.cos(), angles.sin()], dim=1).float().to(device)
+    cos, sin = angles.cos(), angles.sin()
+    return torch.stack([torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)], dim=1).float().to(device)
 
 
 def rotate(x: torch.Tensor, turns: torch.Tensor) -> torch.Tensor:
     """Rotary positions for x [rows, heads, head_size] in pairs (i, i + head_size / 2); `turns` as
     `rope_table`.
     """
-    first, second = x.float().chunk(2, dim=-1)
-    cos, sin = turns[:, :1], turns[:, 1:]
-    return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1).to(x.dtype)
+    wide = x.float()
+    first, second = wide.chunk(2, dim=-1)
+    turned = (wide * turns[:, :1]).add_(torch.cat([second, first], dim=-1).mul_(turns[:, 1:]))
+    return turned.to(x.dtype)
 
 
-def _adapted(
-    x: torch.Tensor, weight: torch.Tensor, scopes: torch.Tensor, inwards: torch.Tensor, outwards: torch.Tensor
-) -> torch.Tensor:
-    projected = F.linear(x, weight)
-    if len(inwards) == 1:
-        return projected  # scope 0 alone: the base model
+def _adapter_part(x: torch.Tensor, scopes: torch.Tensor, inwards: torch.Tensor, outwards: torch.Tensor) -> torch.Tensor:
+    """What the adapters of the rows' scopes add to a projection of x."""
     inward, outward = (adapters.index_select(0, scopes) for adapters in (inwards, outwards))
     strength = (x.float() * inward.float()).sum(-1, keepdim=True)
-    return projected + (strength * outward.float()).to(x.dtype)
+    return (strength * outward.float()).to(x.dtype)
 
 
 def project_qkv(
     shape: ModelShape,
     layer: LayerWeights,
+    products: LayerProducts,
     x: torch.Tensor,
     turns: torch.Tensor,
     scopes: torch.Tensor,
@@ -129,30 +133,31 @@ def project_qkv(
     """Rotated q [rows, heads, head_size], rotated k and plain v [rows, kv_heads, head_size] of x [rows,
     hidden].
     """
-    rows = x.shape[0]
     normed = rms_norm(x, layer.input_norm, shape.norm_eps)
-    q = F.linear(normed, layer.query).view(rows, shape.heads, shape.head_size)
-    k = _adapted(normed, layer.key, scopes, layer.key_adapter_in, layer.key_adapter_out)
-    v = _adapted(normed, layer.value, scopes, layer.value_adapter_in, layer.value_adapter_out)
-    k, v = (t.view(rows, shape.kv_heads, shape.head_size) for t in (k, v))
-    return rotate(q, turns), rotate(k, turns), v
+    projected = products.query_key_value(normed)
+    if len(layer.key_adapter_in) > 1:  # scope 0 alone is the base model
+        _, key, value = projected.split((shape.query_width, shape.kv_width, shape.kv_width), dim=-1)
+        key += _adapter_part(normed, scopes, layer.key_adapter_in, layer.key_adapter_out)
+        value += _adapter_part(normed, scopes, layer.value_adapter_in, layer.value_adapter_out)
+    heads = projected.view(len(x), -1, shape.head_size)
+    rotated = rotate(heads[:, : shape.heads + shape.kv_heads], turns)
+    return rotated[:, : shape.heads], rotated[:, shape.heads :], heads[:, shape.heads + shape.kv_heads :]
 
 
 def finish_layer(
-    shape: ModelShape, layer: LayerWeights, x: torch.Tensor, attended: torch.Tensor
+    shape: ModelShape, layer: LayerWeights, products: LayerProducts, x: torch.Tensor, attended: torch.Tensor
 ) -> tuple[torch.Tensor]:
     """The residual stream after output projection and SwiGLU; x and attended are [rows, hidden], [rows,
     query width].
     """
-    x = x + F.linear(attended, layer.output)
-    normed = rms_norm(x, layer.feed_norm, shape.norm_eps)
-    inner = F.silu(F.linear(normed, layer.gate)) * F.linear(normed, layer.up)
-    return (x + F.linear(inner, layer.down),)
+    x = products.output(attended).add_(x)
+    gate, up = products.gate_up(rms_norm(x, layer.feed_norm, shape.norm_eps)).split(shape.feed_forward, dim=-1)
+    return (products.down(F.silu(gate).mul_(up)).add_(x),)
 
 
-def logits_of(weights: ModelWeights, x: torch.Tensor) -> tuple[torch.Tensor]:
+def logits_of(weights: ModelWeights, head: Product, x: torch.Tensor) -> tuple[torch.Tensor]:
     """Logits [rows, vocabulary] of the residual stream [rows, hidden]."""
-    return (F.linear(rms_norm(x, weights.norm, weights.shape.norm_eps), weights.head),)
+    return (head(rms_norm(x, weights.norm, weights.shape.norm_eps)),)
 
 
 def attend_block(
@@ -164,9 +169,9 @@ def attend_block(
     nothing was written (a NaN there would pass through the product with a zero weight); hidden [items, rows,
     ATTENTION_BLOCK] bool: tokens that the row does not attend to.
     """
-    scores = torch.bmm(q, k.transpose(1, 2)).masked_fill(hidden, -torch.inf)
+    scores = torch.bmm(q, k.transpose(1, 2)).masked_fill_(hidden, -torch.inf)
     top = scores.amax(-1, keepdim=True)
-    exponentials = torch.exp(scores - top.masked_fill(top == -torch.inf, 0.0))
+    exponentials = scores.sub_(top.masked_fill(top == -torch.inf, 0.0)).exp_()
     return top, exponentials.sum(-1, keepdim=True), torch.bmm(exponentials, v)
 
 
@@ -176,5 +181,6 @@ def combine_blocks(top: torch.Tensor, total: torch.Tensor, output: torch.Tensor)
     total, output = total * weights, output * weights
     sum_total, sum_output = torch.zeros_like(total[:, 0]), torch.zeros_like(output[:, 0])
     for block in range(top.shape[1]):
-        sum_total, sum_output = sum_total + total[:, block], sum_output + output[:, block]
+        sum_total += total[:, block]
+        sum_output += output[:, block]
     return sum_output / sum_total

@@ -10,27 +10,17 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
-import torch.nn.functional as F
 from attrs import evolve, frozen
 
-from kvescrow.gpu_harness.arithmetic import (
-    ATTENTION_BLOCK,
-    Recipe,
-    attend_block,
-    combine_blocks,
-    finish_layer,
-    in_buckets,
-    logits_of,
-    project_qkv,
-    rope_table,
-)
+from kvescrow.gpu_harness.arithmetic import Recipe, finish_layer, in_buckets, logits_of, project_qkv, rope_table
 from kvescrow.gpu_harness.descriptor import DescriptorRing, pack, unpack
 from kvescrow.gpu_harness.evidence import NOTHING, Evidence, EvidenceKind, Finding, from_findings
+from kvescrow.gpu_harness.gathered import GatheredAttention
 from kvescrow.gpu_harness.inspection import Inspection, Inspector, Unwatched, evidence_of
 from kvescrow.gpu_harness.kernels import absent, on_device, products_of
 from kvescrow.gpu_harness.model import ModelWeights
-from kvescrow.gpu_harness.pages import PAGE_LENGTH, PagedMemory
-from kvescrow.gpu_harness.plan import BadBatch, StepBatch, StepPlan, Tile, check_batch, plan_step
+from kvescrow.gpu_harness.pages import PagedMemory
+from kvescrow.gpu_harness.plan import BadBatch, StepBatch, StepPlan, check_batch, plan_step
 from kvescrow.gpu_harness.replays import Outputs, Replays, bucket_of, padded
 from kvescrow.gpu_harness.streams import Pending, Stream
 from kvescrow.spec.vocabulary import UserError
@@ -75,6 +65,7 @@ class PagedDecoder:
         self.slots, self.positions = slots, positions
         self._turns = rope_table(weights.shape, positions, device)
         self._sampled = torch.zeros(slots, dtype=torch.int64, device=device)
+        self._attention = GatheredAttention(weights.shape, recipe)
         self._kernels = _kernels(memory, positions, watched) if recipe.kernels else None
         self._inspector = self._kernels or (Inspector(memory) if watched else Unwatched(memory))
         self._replays = Replays(memory.device) if recipe.replayed else None
@@ -136,11 +127,13 @@ class PagedDecoder:
         before = self._inspector.before(plan, ticket)
         with products_of(self.recipe):
             x = self._forward(weights, plan, before)
-            (logits,) = in_buckets(partial(logits_of, weights), self.recipe.row_bucket, self._padded(x, plan))
+            head = partial(logits_of, weights, self.recipe.products(weights).head)
+            (logits,) = in_buckets(head, self.recipe.row_bucket, self._padded(x, plan))
         logits = logits[: plan.last_rows.shape[0]]
         tokens = logits.argmax(-1)
         self._sampled[plan.slots] = tokens
-        seen = self._inspector.after(plan, before, logits)
+        # The greatest of logits with a NaN among them is a NaN: the chosen ones tell whether there was any.
+        seen = self._inspector.after(plan, before, logits.gather(-1, tokens[:, None]))
         return plan.ticket, logits, tokens, seen.nan_rows, seen.violations, seen.stamps
 
     def _padded(self, x: torch.Tensor, plan: StepPlan) -> torch.Tensor:
@@ -158,124 +151,18 @@ class PagedDecoder:
         tokens[plan.fed_rows] = self._sampled[plan.fed_slots]
         x = weights.embedding.index_select(0, tokens)
         turns = self._turns.index_select(0, plan.positions)
-        views = [self._view(tile) for tile in plan.tiles]
-        attend = self._attend_fused if self.recipe.fused else self._attend
-        for layer, pages in zip(weights.layers, self.memory.kv, strict=True):
-            q, k, v = in_buckets(partial(project_qkv, shape, layer), bucket, x, turns, plan.scopes)
+        views = self._attention.views(plan)
+        layers = zip(weights.layers, self.recipe.products(weights).layers, self.memory.kv, strict=True)
+        for layer, products, pages in layers:
+            q, k, v = in_buckets(partial(project_qkv, shape, layer, products), bucket, x, turns, plan.scopes)
             if self._kernels is not None:
                 attended = self._kernels.attended((q, k, v), pages, plan, before)
             else:
                 pages[plan.write_pages, 0, plan.write_slots] = k
                 pages[plan.write_pages, 1, plan.write_slots] = v
-                attended = torch.zeros(plan.rows, shape.query_width, dtype=x.dtype, device=x.device)
-                for view in views:
-                    attended[view.tile.rows] = attend(q, pages, view)
-            (x,) = in_buckets(partial(finish_layer, shape, layer), bucket, x, attended)
+                attended = self._attention.attended(q, pages, views)
+            (x,) = in_buckets(partial(finish_layer, shape, layer, products), bucket, x, attended)
         return x
-
-    def _view(self, tile: Tile) -> "_View":
-        """What every layer's attention of a tile needs, made once for the step."""
-        device, group = tile.ends.device, self.weights.shape.group
-        rows = max(tile.size * group, self.recipe.least_rows)
-        positions = tile.positions.repeat_interleave(group, dim=1)
-        positions = torch.nn.functional.pad(positions, (0, rows - positions.shape[1]))
-        places = torch.arange(tile.blocks * ATTENTION_BLOCK, device=device)
-        if self.recipe.fused:
-            seen = positions[:, None, :, None] >= places
-            beyond = places[tile.full_blocks * ATTENTION_BLOCK :] >= tile.ends[:, None]
-            return _View(tile, rows, (tile.count, 1, 1), seen, beyond[:, :, None, None])
-        places = places.view(1, -1, 1, ATTENTION_BLOCK)
-        hidden = positions[:, None, :, None] < places
-        items = (tile.count, tile.blocks, self.weights.shape.kv_heads)
-        return _View(
-            tile,
-            rows,
-            items,
-            hidden[:, :, None].expand(*items, -1, -1).reshape(-1, rows, ATTENTION_BLOCK),
-            (places[:, tile.full_blocks :] >= tile.ends.view(-1, 1, 1, 1)).unsqueeze(-1),
-        )
-
-    def _attend(self, q: torch.Tensor, pages: torch.Tensor, view: "_View") -> torch.Tensor:
-        """Attention of a tile's queries, [used rows, query width]. `pages` is one layer of the pool."""
-        shape, tile, rows, items = self.weights.shape, view.tile, view.rows, view.items
-        queries = self._tile_queries(q, tile, rows)
-        keys, values = _gather(pages, tile)
-        values[:, tile.full_blocks :].masked_fill_(view.beyond, 0.0)
-        top, total, output = in_buckets(
-            attend_block,
-            self.recipe.item_bucket,
-            queries[:, None].expand(*items, -1, -1).reshape(-1, rows, shape.head_size),
-            keys.view(-1, ATTENTION_BLOCK, shape.head_size),
-            values.view(-1, ATTENTION_BLOCK, shape.head_size),
-            view.hidden,
-        )
-        joined = combine_blocks(*(part.view(*items, rows, -1) for part in (top, total, output)))
-        return self._tile_rows(joined, tile).to(q.dtype)
-
-    def _attend_fused(self, q: torch.Tensor, pages: torch.Tensor, view: "_View") -> torch.Tensor:
-        """The same by the library's attention over whole contexts, in the model's own dtype."""
-        tile = view.tile
-        keys, values = (self._context(pages[:, part], view) for part in (0, 1))
-        queries = self._tile_queries(q, tile, view.rows).to(q.dtype)
-        output = F.scaled_dot_product_attention(queries, keys, values, attn_mask=view.hidden, scale=1.0)
-        return self._tile_rows(output, tile).to(q.dtype)
-
-    def _context(self, pages: torch.Tensor, view: "_View") -> torch.Tensor:
-        """K or V of a tile's contexts, [tiles, kv_heads, tokens, head_size], zero beyond each end.
-
-        Scores of what lies beyond are masked, but a NaN there would pass through the mask, which is added.
-        """
-        tile = view.tile
-        whole = pages.index_select(0, tile.table.flatten()).view(tile.count, -1, *pages.shape[-2:])
-        whole[:, tile.full_blocks * ATTENTION_BLOCK :].masked_fill_(view.beyond, 0.0)
-        return whole.transpose(1, 2)
-
-    def _tile_rows(self, joined: torch.Tensor, tile: Tile) -> torch.Tensor:
-        """The outputs [tiles, kv_heads, rows, head_size] of the real queries, [used rows, query width]."""
-        shape = self.weights.shape
-        real = joined[:, :, : tile.size * shape.group].reshape(
-            tile.count, shape.kv_heads, tile.size, shape.group, shape.head_size
-        )
-        return real.transpose(1, 2).reshape(tile.count * tile.size, shape.query_width).index_select(0, tile.places)
-
-    def _tile_queries(self, q: torch.Tensor, tile: Tile, rows: int) -> torch.Tensor:
-        """Scaled fp32 queries [tiles, kv_heads, rows, head_size]; rows are (token, head of the group), then
-        padding.
-        """
-        shape = self.weights.shape
-        flat = q.new_zeros(tile.count * tile.size, shape.heads, shape.head_size, dtype=torch.float32)
-        flat[tile.places] = q.index_select(0, tile.rows).float() * shape.head_size**-0.5
-        split = flat.view(tile.count, tile.size, shape.kv_heads, shape.group, shape.head_size).transpose(1, 2)
-        queries = split.reshape(tile.count, shape.kv_heads, tile.size * shape.group, shape.head_size)
-        missing = rows - queries.shape[2]
-        return torch.nn.functional.pad(queries, (0, 0, 0, missing)) if missing else queries
-
-
-@frozen
-class _View:
-    """A tile with `rows` query rows an item, `items` = (tiles, blocks, KV heads), and its masks.
-
-    `hidden` [items, rows, ATTENTION_BLOCK]: tokens after the query; padding rows are at position 0 and see one.
-    `beyond` [tiles, blocks that are not full, 1, ATTENTION_BLOCK, 1]: places after the context. Fused attention has no
-    blocks: `hidden` [tiles, 1, rows, tokens] are then the tokens that the query sees, `beyond` [tiles, tokens of blocks
-    that are not full, 1, 1].
-    """
-
-    tile: Tile
-    rows: int
-    items: tuple[int, int, int]
-    hidden: torch.Tensor
-    beyond: torch.Tensor
-
-
-def _gather(pages: torch.Tensor, tile: Tile) -> tuple[torch.Tensor, torch.Tensor]:
-    """fp32 K and V of a tile's context, each [tiles, blocks, kv_heads, ATTENTION_BLOCK, head_size], contiguous."""
-    kv_heads, head_size = pages.shape[-2:]
-    gathered = pages.index_select(0, tile.table.flatten())
-    split = gathered.view(tile.count, tile.blocks, -1, 2, PAGE_LENGTH, kv_heads, head_size)
-    size = (tile.count, tile.blocks, kv_heads, ATTENTION_BLOCK, head_size)
-    k, v = split.permute(3, 0, 1, 5, 2, 4, 6).unbind(0)
-    return k.float().reshape(size).contiguous(), v.float().reshape(size).contiguous()
 
 
 def _kernels(memory: PagedMemory, positions: int, watched: bool) -> "KernelSteps":

@@ -2,8 +2,8 @@
 
 `DenseOracle` has a contiguous cache and no pages, batches, stamps or streams, and shares no arithmetic with
 the decoder: only the weights and the sizes of the recipe, since a library's bits depend on the sizes of a
-product, and the product itself where the recipe has one of its own. In fp32 and bf16 its logits equal the
-paged decoder's bit for bit, so any difference is a fault in the management of memory (CON-2).
+product, and the products themselves: the library's own and their layout, or those of the recipe. In fp32 and bf16 its
+logits equal the paged decoder's bit for bit, so any difference is a fault in the management of memory (CON-2).
 
 `plain_logits` is the textbook model in fp64 with no concern for order; it shows that the arithmetic itself
 is right.
@@ -22,6 +22,7 @@ from kvescrow.gpu_harness.evidence import Evidence, EvidenceKind, Finding, from_
 from kvescrow.gpu_harness.kernels import products_of
 from kvescrow.gpu_harness.model import LayerWeights, ModelWeights
 from kvescrow.gpu_harness.pages import PAGE_LENGTH, page_sums
+from kvescrow.gpu_harness.products import LayerProducts
 
 
 @frozen
@@ -41,6 +42,7 @@ class DenseOracle:
         shape = weights.shape
         capacity = -(-positions // ATTENTION_BLOCK) * ATTENTION_BLOCK
         self._weights, self._recipe, self._scope = weights, recipe, scope
+        self._products = recipe.products(weights)
         cache = torch.zeros(shape.layers, 2, shape.kv_heads, capacity, shape.head_size)
         self._cache = cache.to(weights.embedding.device, weights.dtype)
         self._frequencies = [shape.rope_theta ** -(2 * i / shape.head_size) for i in range(shape.head_size // 2)]
@@ -72,9 +74,7 @@ class DenseOracle:
         with products_of(self._recipe):
             for start in range(0, len(tokens), most):
                 hidden = self._append(tokens[start : start + most])
-            weights = self._weights
-            normed = self._norm(self._rows(hidden[-1:]), weights.norm)
-            return torch.nn.functional.linear(normed, weights.head)[0]
+            return self._products.head(self._norm(self._rows(hidden[-1:]), self._weights.norm))[0]
 
     def _rows(self, x: torch.Tensor) -> torch.Tensor:
         """x padded with zero rows to a size at which the device's products have one row order."""
@@ -93,30 +93,35 @@ class DenseOracle:
         cosines = torch.tensor([[math.cos(a) for a in row] for row in angles], device=device)
         sines = torch.tensor([[math.sin(a) for a in row] for row in angles], device=device)
         x = self._rows(weights.embedding[torch.tensor(tokens, device=device)])
-        for layer, cache in zip(weights.layers, self._cache, strict=True):
-            normed = self._norm(x, layer.input_norm)
-            query = self._heads(normed, layer.query, len(tokens))
-            key = self._adapted(normed, layer.key, layer.key_adapter_in, layer.key_adapter_out, len(tokens))
-            value = self._adapted(normed, layer.value, layer.value_adapter_in, layer.value_adapter_out, len(tokens))
+        for layer, products, cache in zip(weights.layers, self._products.layers, self._cache, strict=True):
+            query, key, value = self._projected(products, layer, self._norm(x, layer.input_norm), len(tokens))
             cache[0, :, begin : self.length] = _turn(key, cosines, sines)
             cache[1, :, begin : self.length] = value
             attended = self._attention(_turn(query, cosines, sines), cache, begin)
-            x = x + torch.nn.functional.linear(self._rows(attended), layer.output)
-            x = x + _swiglu(self._norm(x, layer.feed_norm), layer)
+            x = x + products.output(self._rows(attended))
+            x = x + self._swiglu(self._norm(x, layer.feed_norm), products)
         return x[: len(tokens)]
 
-    def _heads(self, x: torch.Tensor, weight: torch.Tensor, count: int) -> torch.Tensor:
-        """Projection of the first `count` rows, [heads, count, head_size]."""
-        return _heads(torch.nn.functional.linear(x, weight)[:count], self._weights.shape.head_size)
+    def _projected(
+        self, products: LayerProducts, layer: LayerWeights, x: torch.Tensor, count: int
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Query, key and value of the first `count` rows, [heads, count, head_size] each, with the scope's adapters."""
+        shape = self._weights.shape
+        widths = [shape.query_width, shape.kv_width, shape.kv_width]
+        query, key, value = torch.split(products.query_key_value(x), widths, dim=1)
+        if self._weights.scopes > 1:
+            key = key + self._extra(x, layer.key_adapter_in, layer.key_adapter_out)
+            value = value + self._extra(x, layer.value_adapter_in, layer.value_adapter_out)
+        query, key, value = (_heads(part[:count], shape.head_size) for part in (query, key, value))
+        return query, key, value
 
-    def _adapted(
-        self, x: torch.Tensor, weight: torch.Tensor, inward: torch.Tensor, outward: torch.Tensor, count: int
-    ) -> torch.Tensor:
-        if len(inward) == 1:
-            return self._heads(x, weight, count)  # no adapters: the base model
+    def _extra(self, x: torch.Tensor, inward: torch.Tensor, outward: torch.Tensor) -> torch.Tensor:
         strength = torch.sum(x.float() * inward[self._scope].float(), dim=1, keepdim=True)
-        extra = (strength * outward[self._scope].float()).to(x.dtype)[:count]
-        return self._heads(x, weight, count) + _heads(extra, self._weights.shape.head_size)
+        return (strength * outward[self._scope].float()).to(x.dtype)
+
+    def _swiglu(self, x: torch.Tensor, products: LayerProducts) -> torch.Tensor:
+        gate, up = torch.tensor_split(products.gate_up(x), 2, dim=1)
+        return products.down(torch.nn.functional.silu(gate) * up)
 
     def _attention(self, query: torch.Tensor, cache: torch.Tensor, begin: int) -> torch.Tensor:
         """Attention of the new tokens over the cache, block by block: [tokens, query width]."""
@@ -174,11 +179,6 @@ def _turn(x: torch.Tensor, cosines: torch.Tensor, sines: torch.Tensor) -> torch.
     half = x.shape[-1] // 2
     low, high = x[..., :half].float(), x[..., half:].float()
     return torch.cat((low * cosines - high * sines, high * cosines + low * sines), dim=-1).to(x.dtype)
-
-
-def _swiglu(x: torch.Tensor, layer: LayerWeights) -> torch.Tensor:
-    linear = torch.nn.functional.linear
-    return linear(torch.nn.functional.silu(linear(x, layer.gate)) * linear(x, layer.up), layer.down)
 
 
 def compare_with_oracle(request: int, tokens: Sequence[int], logits: torch.Tensor, oracle: OracleRun) -> Evidence:

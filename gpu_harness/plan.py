@@ -83,6 +83,8 @@ class Tile:
     `rows` [used]: batch rows of the real queries; `places` [used]: their places in the flattened tiles;
     `positions` [count, size]; `table` [count, pages], padded with the sink; `ends` [count]: tokens in the
     context. Of `blocks` attention blocks, the first `full_blocks` lie wholly inside every tile's context.
+    `first_row`: the batch row of the first query, where rows follow each other and no place is empty. `tokens`: tokens
+    of each context, where all have as many. Both only say what need not be looked up.
     """
 
     count: int
@@ -94,6 +96,8 @@ class Tile:
     positions: torch.Tensor
     table: torch.Tensor
     ends: torch.Tensor
+    first_row: int | None = None
+    tokens: int | None = None
 
 
 @frozen
@@ -240,16 +244,21 @@ def _tile(pieces: list[_Piece], recipe: Recipe, ints: Callable[..., torch.Tensor
     size = recipe.query_tile or pieces[0].length
     blocks = max(-(-(p.start + p.length) // ATTENTION_BLOCK) for p in pieces)
     tables = [[claim.page for claim in p.segment.used_claims][: blocks * PAGES_PER_BLOCK] for p in pieces]
+    rows = [p.row + i for p in pieces for i in range(p.length)]
+    is_in_order = len(rows) == len(pieces) * size and rows[-1] - rows[0] == len(rows) - 1
+    ends = {p.start + p.length for p in pieces}
     return Tile(
         count=len(pieces),
         size=size,
         blocks=blocks,
-        full_blocks=min(p.start + p.length for p in pieces) // ATTENTION_BLOCK,
-        rows=ints([p.row + i for p in pieces for i in range(p.length)]),
+        full_blocks=min(ends) // ATTENTION_BLOCK,
+        rows=ints(rows),
         places=ints([n * size + i for n, p in enumerate(pieces) for i in range(p.length)]),
         positions=ints([[p.start + i if i < p.length else 0 for i in range(size)] for p in pieces]),
         table=ints([table + [SINK] * (blocks * PAGES_PER_BLOCK - len(table)) for table in tables]),
         ends=ints([p.start + p.length for p in pieces]),
+        first_row=rows[0] if is_in_order else None,
+        tokens=ends.pop() if len(ends) == 1 else None,
     )
 
 
