@@ -7,7 +7,10 @@ import click
 from kvescrow.checks.cli.output import columns, conclude, json_option
 from kvescrow.checks.cli.progress import progress
 
-OTHERS = ("transformers", "vllm", "vllm-at-return", "vllm-scheduler", "vllm-scheduler-at-return", "sglang")
+OTHERS = (
+    *("transformers", "vllm", "vllm-at-return", "vllm-scheduler", "vllm-scheduler-at-return", "sglang"),
+    *("limits", "limits-moving", "limits-sliding", "token-throttle", "token-throttle-bounded"),
+)
 """Released code that no one here wrote."""
 
 

@@ -144,6 +144,15 @@ def test_a_mistake_is_told(project: pytest.Pytester, option: str, told: str) -> 
     lines.fnmatch_lines([told])
 
 
+def test_a_new_ledger_passes_its_test(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PROFILES, "pr", ENOUGH)  # type: ignore[arg-type]
+    with pytest.raises(SystemExit) as ended:
+        main(["new-target", "--ledger", str(pytester.path)])
+    assert ended.value.code == 0
+    assert (pytester.path / "kvescrow.yml").exists()
+    run(pytester).assert_outcomes(passed=1)
+
+
 def test_a_new_target_is_not_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "mine"
     with pytest.raises(SystemExit) as ended:
