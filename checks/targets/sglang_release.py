@@ -1,7 +1,7 @@
 """What of SGLang 0.5.23 is used, and what stands in for the rest.
 
-The scheduler itself is not a target. Its constructor opens a process group, sockets to other processes, a tokenizer and a
-model worker, and its methods read about a hundred modules of the engine. What could run without them would be
+The scheduler itself is not a target. Its constructor opens a process group, sockets to other processes, a tokenizer
+and a model worker, and its methods read about a hundred modules of the engine. What could run without them would be
 stand-ins more than released code, and a finding there would say nothing about the release.
 """
 
