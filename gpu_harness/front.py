@@ -26,6 +26,7 @@ from kvescrow.gpu_harness.sabotage import (
     SABOTAGES,
     SabotageResult,
     check_name,
+    counted,
     matrix,
     sabotaged,
     unsabotaged,
@@ -75,6 +76,8 @@ class Asked:
     """Runs follow each other, each with another seed, for so long; None: one run."""
     records: Path | None = None
     """A new file for a record of each request; None: none is written."""
+    own_process: bool = False
+    """The worker is a process of its own, ended by SIGKILL where it is killed."""
 
     @property
     def settings(self) -> Settings:
@@ -94,6 +97,7 @@ class Asked:
             dtype=self.dtype,
             requests=requests,
             seed=self.seed,
+            own_process=self.own_process,
         )
         if self.calm or self.sabotage is not None:
             return plain
@@ -130,6 +134,8 @@ def _check(asked: Asked) -> None:
         raise UserError("records: only one run without sabotage writes them; leave the others out")
     if asked.minutes is not None and (asked.sabotage is not None or asked.journal is not None):
         raise UserError("minutes: a soak has neither sabotages nor a journal; leave one of the two out")
+    if asked.own_process and asked.sabotage is not None:
+        raise UserError("own process: sabotage needs memory that it can reach; leave one of the two out")
     if asked.sabotage is None:
         if asked.seeds != 1:
             raise UserError("seeds: only sabotages are run under several; leave it out, or give a sabotage")
@@ -201,6 +207,7 @@ def _sabotage(name: str, settings: Settings, seeds: int, progress: Progress | No
         "sabotage": name,
         "device": settings.device,
         "seeds": seeds,
+        "matrix": counted(results),
         "unsabotaged": [run.as_json() for run in right],
         "sabotages": [result.as_json() for result in results],
     }

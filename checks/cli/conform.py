@@ -44,6 +44,11 @@ from kvescrow.checks.cli.progress import progress
 )
 @click.option("--mode", default="exact", show_default=True, help="exact (compared bit for bit), or fast.")
 @click.option("--calm", is_flag=True, help="No growth, no change of weights, no killed worker.")
+@click.option(
+    "--own-process",
+    is_flag=True,
+    help="Run the worker's device in a process of its own; killing the worker is then SIGKILL of that process.",
+)
 @click.option("--minutes", type=click.FloatRange(0), help="Run after run for so long, each with another seed.")
 @json_option
 def command(
@@ -60,6 +65,7 @@ def command(
     weights: str,
     mode: str,
     calm: bool,
+    own_process: bool,
     minutes: float | None,
     json_file: str | None,
 ) -> int:
@@ -75,7 +81,21 @@ def command(
     from kvescrow.gpu_harness.front import Asked, run
 
     asked = Asked(
-        device, sabotage, requests, seed, seeds, dtype, shape, trace, journal, weights, mode, calm, minutes, records
+        device=device,
+        sabotage=sabotage,
+        requests=requests,
+        seed=seed,
+        seeds=seeds,
+        dtype=dtype,
+        shape=shape,
+        trace=trace,
+        journal=journal,
+        weights=weights,
+        mode=mode,
+        calm=calm,
+        minutes=minutes,
+        records=records,
+        own_process=own_process,
     )
     with progress("conform") as advance:
         report = run(asked, lambda done, total: advance(done, total, ""))

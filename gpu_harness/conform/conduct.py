@@ -102,9 +102,9 @@ class Conduct:
 
     # --- what others do meanwhile -----------------------------------------------------------------------------------
 
-    def holds(self, worker: "Loop", stream: Stream, members: Sequence[Serving]) -> bool:
+    def holds(self, loop: "Loop", stream: Stream, members: Sequence[Serving]) -> bool:
         """Whether the next step is held back, so that what is done meanwhile is done while it is in flight."""
         return False
 
-    def meanwhile(self, worker: "Loop", step: LaunchedStep) -> None:
+    def meanwhile(self, loop: "Loop", step: LaunchedStep) -> None:
         """What is done while `step` is held back."""

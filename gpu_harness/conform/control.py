@@ -36,6 +36,8 @@ from kvescrow.spec.vocabulary import (
 )
 
 POOL = "conform"
+LEASE = 2_000_000
+"""Microseconds of virtual time that an execution's lease holds: 2,000 launches, more than any request takes."""
 FAR = 1 << 50
 """A time, or a span of it, that no run reaches: this harness looks at memory, and limits of time have other tests."""
 _KEYRING_SEED = b"a run of the harness signs for itself alone."
@@ -90,7 +92,7 @@ class Control:
 
     def start(self, admitted: Admitted) -> int:
         """Start a reservation and return its generation; nothing is launched before (LIF-2)."""
-        reply = self._submit(Start(admitted.key, admitted.life, self._owner, lease=FAR))
+        reply = self._submit(Start(admitted.key, admitted.life, self._owner, lease=LEASE))
         _expect(Decision.STARTED, reply.decision, admitted.key)
         begun = self._executions.begin(admitted.key, reply.generation)
         _expect(Decision.STARTED, begun.decision, admitted.key)
@@ -200,13 +202,30 @@ class Control:
 
     # --- the worker's death -----------------------------------------------------------------------------------------
 
+    def suspect(self, lost: Sequence[Serving]) -> int:
+        """The leases of a dead worker's executions `lost` have run out: how many are suspect now (LEA-3).
+
+        All of them are but those whose cancel was accepted, and each stays charged: time proves no stop.
+        """
+        before = self._ledger.snapshot().pool_active
+        done = self._admission.advance()
+        suspected = {each.event.key for each in done if each.reply.decision is Decision.SUSPECTED}  # type: ignore[union-attr]
+        if suspected != {serving.key for serving in lost if not serving.cancel_sent}:
+            raise ConformFault(f"of the dead worker's executions, these became suspect: {sorted(map(str, suspected))}")
+        if self._ledger.snapshot().pool_active != before:
+            raise ConformFault("an execution was released since its lease ran out")
+        return len(suspected)
+
     def replace_worker(self, lost: Sequence[Serving]) -> None:
         """The worker is gone, and its device context with it: fence it off, then let another one begin empty (LEA-4).
 
-        `lost` are its executions. Until its fence each stays charged; a receipt that comes after it releases nothing
-        (LIF-5).
+        `lost` are its executions. Until its own fence each stays charged; a receipt that comes after it releases
+        nothing (LIF-5).
         """
+        another = f"decoder/incarnation-{self._incarnation + 1}"
         for serving in lost:
+            foreign = self._submit(self._keyring.fence(POOL, serving.key, another))
+            _expect(Reason.NOT_OWNER, foreign.reason, serving.key)
             reply = self._submit(self._keyring.fence(POOL, serving.key, self._owner))
             _expect(Decision.RELEASED, reply.decision, f"{serving.key}: {reply.reason.value}")
             _expect(Reason.OWNER_FENCED, reply.reason, serving.key)

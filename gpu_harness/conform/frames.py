@@ -78,6 +78,10 @@ class Frames:
         self.join(self.scrubber, pages)
         return self._memory.fingerprint(self.scrubber, pages)
 
+    def finish_scrubs(self) -> None:
+        """Wait until all that was asked for is done to the pages."""
+        self.scrubber.synchronize()
+
     @property
     def found(self) -> Evidence:
         """What was found so far, where no audit will come: the device is gone."""

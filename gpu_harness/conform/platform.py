@@ -58,8 +58,8 @@ class Platform:
 
 
 @contextmanager
-def open_platform(settings: Settings) -> Iterator[Platform]:
-    """Weights and the probe's verdict under the settings that exact arithmetic needs.
+def open_platform(settings: Settings, probe: ProbeResult | None = None) -> Iterator[Platform]:
+    """Weights and the probe's verdict under the settings that exact arithmetic needs; `probe` where it is known.
 
     Raises HardwareAbsent where the device is not in this machine (CON-3), UserError for a user's mistake.
     """
@@ -71,5 +71,7 @@ def open_platform(settings: Settings) -> Iterator[Platform]:
         else:
             file = open_file()
             weights, text = file.weights(scopes=SCOPES, dtype=dtype, device=device.torch_device), text_of(file)
-        probe = exact_recipe(device, weights) if settings.mode == EXACT else ProbeResult(FAST, False, FAST_PROMISES)
+        if probe is None:
+            fast = ProbeResult(FAST, False, FAST_PROMISES)
+            probe = exact_recipe(device, weights) if settings.mode == EXACT else fast
         yield Platform(settings.device, weights, probe, text)

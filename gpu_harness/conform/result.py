@@ -6,6 +6,7 @@ from attrs import asdict, frozen
 
 from kvescrow.gpu_harness.conform.settings import FAST, SEEDED, Settings
 from kvescrow.gpu_harness.conform.tally import Tally
+from kvescrow.gpu_harness.conform.workload import SCALE
 from kvescrow.gpu_harness.evidence import Evidence, EvidenceKind
 
 
@@ -69,6 +70,9 @@ class ConformResult:
             wanted["the weights did not change"] = tally.epochs
         if self.settings.kills:
             wanted["no worker was killed with a step in flight"] = tally.lost_in_flight
+            wanted["no execution of a dead worker was suspect before its fence"] = tally.suspected
+        if self.settings.kills and self.settings.own_process:
+            wanted["no process was killed"] = tally.processes_killed
         return tuple(what for what, number in wanted.items() if not number)
 
     @property
@@ -101,6 +105,8 @@ class ConformResult:
             "tokens": self.tokens,
             **tally,
             "cancel_rate": self.settings.cancel_rate,
+            "length_divisor": SCALE,
+            "own_process": self.settings.own_process,
             "evidence": {kind.value: self.evidence.count(kind) for kind in EvidenceKind},
             "texts": [{"prompt_ends": prompt, "output": output} for prompt, output in self.texts],
             "findings": [str(finding) for finding in self.evidence.findings],
@@ -128,7 +134,8 @@ class ConformResult:
             f"{t.cancelled_queued} in the queue; {t.hits} hits ({t.cached_tokens} tokens), {t.cross_scope} lookups "
             f"that another tenant's pages would have answered; {t.scrubbed_pages} pages reclaimed",
             f"{t.grown} growths granted, {t.growth_denied} denied at first; {t.epochs} change(s) of weights; "
-            f"{t.workers_killed} worker(s) killed with {t.lost_in_flight} request(s) in flight",
+            f"{t.workers_killed} worker(s) killed with {t.lost_in_flight} request(s) in flight, "
+            f"{t.processes_killed} of them by SIGKILL of a process",
             *(f"...{prompt!r} -> {output!r}" for prompt, output in self.texts[:2]),
             f"{self.journal_events} decisions agree with the tables" if not self.violations else "",
             *(f"evidence: {finding}" for finding in self.evidence.findings),

@@ -73,3 +73,5 @@ class Settings:
     """The weights change when so many requests have started (SCO-5); None: never."""
     kills: tuple[int, ...] = ()
     """The worker is killed when so many requests have started, and another one takes its place (LEA-4)."""
+    own_process: bool = False
+    """Whether the worker's device, memory and decoder are in a process of its own, which is then what is killed."""

@@ -37,5 +37,9 @@ class Tally:
     epochs: int = 0
     """Changes of weights."""
     workers_killed: int = 0
+    processes_killed: int = 0
+    """Of them, those that were a process of their own, ended by SIGKILL."""
+    suspected: int = 0
+    """Executions of dead workers whose lease ran out: charged all the same, until the fence."""
     lost_in_flight: int = 0
     """Executions whose step was launched and not done when their worker was killed."""

@@ -103,14 +103,14 @@ class DescriptorSlotReused(Conduct):
         self._rings.append(_HastyRing(device))
         return self._rings[-1]
 
-    def holds(self, worker: Loop, stream: Stream, members: Sequence[Serving]) -> bool:
+    def holds(self, loop: Loop, stream: Stream, members: Sequence[Serving]) -> bool:
         """Every decode step."""
-        return stream is worker.machine.decode
+        return stream is loop.worker.machine.decode
 
-    def meanwhile(self, worker: Loop, step: LaunchedStep) -> None:
+    def meanwhile(self, loop: Loop, step: LaunchedStep) -> None:
         """Launch the next one."""
         self._rings[-1].is_open = True
-        worker.go_on(step, turns=1)
+        loop.go_on(step, turns=1)
         self._rings[-1].is_open = False
 
 

@@ -8,11 +8,19 @@ import torch
 from kvescrow.gpu_harness.conform.conduct import Conduct, LaunchedStep
 from kvescrow.gpu_harness.conform.frames import Frames
 from kvescrow.gpu_harness.conform.loop import Loop
+from kvescrow.gpu_harness.conform.machine import HereMachine
 from kvescrow.gpu_harness.conform.serving import Serving
 from kvescrow.gpu_harness.device import Device
 from kvescrow.gpu_harness.model import ModelWeights
 from kvescrow.gpu_harness.pages import PAGE_LENGTH, PageClaim, PagedMemory
 from kvescrow.gpu_harness.streams import Stream
+
+
+def within_reach(loop: Loop) -> HereMachine:
+    """The worker's machine, whose memory is that of this process: no other is sabotaged."""
+    machine = loop.worker.machine
+    assert isinstance(machine, HereMachine)
+    return machine
 
 
 class _LateScrubs(Frames):
@@ -133,18 +141,19 @@ class _Flips(Conduct, ABC):
     def __init__(self) -> None:
         self._flipped: set[int] = set()
 
-    def holds(self, worker: Loop, stream: Stream, members: Sequence[Serving]) -> bool:
+    def holds(self, loop: Loop, stream: Stream, members: Sequence[Serving]) -> bool:
         """A decode step of a request that still has its bits."""
-        return stream is worker.machine.decode and any(self._page(each) is not None for each in members)
+        return stream is loop.worker.machine.decode and any(self._page(each) is not None for each in members)
 
-    def meanwhile(self, worker: Loop, step: LaunchedStep) -> None:
+    def meanwhile(self, loop: Loop, step: LaunchedStep) -> None:
         """Flip the lowest bit of the last value of a page."""
         for serving in step.members:
             page = self._page(serving)
             if page is not None:
                 self._flipped.add(serving.generation)
-                worker.machine.frames.scrubber.synchronize()
-                worker.machine.decoder.memory.bits[-1, page, -1, -1, -1, -1] ^= 1
+                machine = within_reach(loop)
+                machine.frames.finish_scrubs()
+                machine.decoder.memory.bits[-1, page, -1, -1, -1, -1] ^= 1
 
     @abstractmethod
     def _page(self, serving: Serving) -> int | None:

@@ -95,6 +95,27 @@ def matrix(results: Sequence[SabotageResult], right: Sequence[ConformResult]) ->
     return rows
 
 
+def counted(results: Sequence[SabotageResult]) -> list[dict[str, object]]:
+    """The same as JSON values: for each sabotage its runs, those in which it was caught, and by evidence those in which
+    that was found.
+    """
+    rows: list[dict[str, object]] = []
+    for name in dict.fromkeys(result.name for result in results):
+        own = [result for result in results if result.name == name]
+        found = {kind.value: sum(kind in each.run.evidence.kinds for each in own) for kind in EvidenceKind}
+        rows.append(
+            {
+                "sabotage": name,
+                "runs": len(own),
+                "caught": sum(not each.missing for each in own),
+                "all_of": _values(SABOTAGES[name].all_of),
+                "any_of": _values(SABOTAGES[name].any_of),
+                "found_in": {kind: runs for kind, runs in found.items() if runs},
+            }
+        )
+    return rows
+
+
 def _of(count: int, runs: Sequence[object]) -> str:
     return f" {count} of {len(runs)}" if len(runs) > 1 else ""
 

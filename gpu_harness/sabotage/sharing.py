@@ -8,6 +8,7 @@ from kvescrow.gpu_harness.conform.conduct import Conduct, LaunchedStep
 from kvescrow.gpu_harness.conform.loop import Loop
 from kvescrow.gpu_harness.conform.serving import Serving
 from kvescrow.gpu_harness.pages import PAGE_LENGTH, PageClaim
+from kvescrow.gpu_harness.sabotage.memory import within_reach
 from kvescrow.gpu_harness.streams import Stream
 from kvescrow.spec.vocabulary import PrefixScope
 
@@ -102,26 +103,26 @@ class SharedPageWritten(_Inexact):
 class PublishBeforeCompute(Conduct):
     """A chunk's pages are published when its step is launched, not when it is done."""
 
-    def holds(self, worker: Loop, stream: Stream, members: Sequence[Serving]) -> bool:
+    def holds(self, loop: Loop, stream: Stream, members: Sequence[Serving]) -> bool:
         """Every step that computes a prompt."""
-        return stream is worker.machine.prefill
+        return stream is loop.worker.machine.prefill
 
-    def meanwhile(self, worker: Loop, step: LaunchedStep) -> None:
+    def meanwhile(self, loop: Loop, step: LaunchedStep) -> None:
         """Publish what the step is to compute."""
-        worker.settle(step)
+        loop.worker.settle(step)
         for serving in step.members:
             if not serving.is_stopping:
-                worker.publish(serving, serving.position)
+                loop.worker.publish(serving, serving.position)
 
 
 class EvictInFlight(Conduct):
     """A shared page is taken for eviction while a launched step reads it."""
 
-    def holds(self, worker: Loop, stream: Stream, members: Sequence[Serving]) -> bool:
+    def holds(self, loop: Loop, stream: Stream, members: Sequence[Serving]) -> bool:
         """A step of a request that reads a shared page."""
         return any(serving.published for serving in members)
 
-    def meanwhile(self, worker: Loop, step: LaunchedStep) -> None:
+    def meanwhile(self, loop: Loop, step: LaunchedStep) -> None:
         """Poison the first shared page, as if it were free."""
         victim = next(serving for serving in step.members if serving.published)
-        worker.machine.frames.reclaim(victim.pages[:1])
+        within_reach(loop).frames.reclaim(victim.pages[:1])

@@ -55,6 +55,7 @@ def test_a_caught_sabotage_has_status_0(tmp_path: Path) -> None:
     said = json.loads(file.read_text("utf-8"))
     assert (said["verdict"], said["sabotage"]) == ("caught", "scope-without-tenant")
     assert [run["seed"] for run in said["sabotages"]] == [1, 2]
+    assert [(row["runs"], row["caught"]) for row in said["matrix"]] == [(2, 2)]
     assert all(run["evidence"]["scope_mismatch"] > 0 for run in said["sabotages"])
     assert [run["verdict"] for run in said["unsabotaged"]] == ["passed", "passed"]
 
@@ -102,6 +103,7 @@ def test_a_run_that_breaks_off_has_failed_and_is_never_caught(
         (Asked(device="cpu", weights="gpt"), "weights: 'gpt' is not known"),
         (Asked(device="cpu", sabotage="all", mode="fast"), "mode: sabotages are shown by exact arithmetic"),
         (Asked(device="cpu", sabotage="all", minutes=1.0), "minutes: a soak has neither sabotages nor a journal"),
+        (Asked(device="cpu", sabotage="all", own_process=True), "own process: sabotage needs memory that it can reach"),
         (Asked(device="cpu", seeds=2), "seeds: only sabotages are run under several"),
     ],
 )

@@ -17,6 +17,7 @@ from kvescrow.gpu_harness.sabotage import (
     SABOTAGES,
     SabotageResult,
     check_name,
+    counted,
     matrix,
     sabotaged,
     unsabotaged,
@@ -109,6 +110,20 @@ def test_the_matrix_marks_what_must_be_found(clean: ConformResult) -> None:
     assert rows[2] == ("scope-without-tenant", "missed 2 of 2", "scope_mismatch 1*, logits_differ 0*")
     (_, one) = matrix([SabotageResult("scope-without-tenant", stamped)], [])
     assert one == ("scope-without-tenant", "missed", "scope_mismatch 7*, logits_differ 0*")
+
+
+def test_the_count_says_in_how_many_runs_what_was_found(clean: ConformResult) -> None:
+    kinds = (EvidenceKind.SCOPE_MISMATCH, EvidenceKind.LOGITS_DIFFER)
+    runs = [evolve(clean, evidence=Evidence(dict.fromkeys(found, 3))) for found in ((), kinds[:1], kinds)]
+    (row,) = counted([SabotageResult("scope-without-tenant", run) for run in runs])
+    assert row == {
+        "sabotage": "scope-without-tenant",
+        "runs": 3,
+        "caught": 1,
+        "all_of": ["logits_differ", "scope_mismatch"],
+        "any_of": [],
+        "found_in": {"scope_mismatch": 2, "logits_differ": 1},
+    }
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
