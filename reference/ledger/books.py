@@ -190,7 +190,7 @@ class Books:
         if waits and not waited:
             self.queue.join(key, self.pool.seq)
         if self._is_indexed:
-            self._index(key, before, after)
+            self._index(before, after)
 
     def _post(self, tenant: TenantAccount, posting: Posting) -> None:
         self.pool.active += posting.charged
@@ -200,15 +200,17 @@ class Books:
         tenant.overrun += posting.overrun
         tenant.queued += posting.queued
 
-    def _index(self, key: Key, before: Reservation | None, after: Reservation | None) -> None:
-        self._limits.set(key, after.due() if after else None)
-        self._retries.note(key, before, after)
+    def _index(self, before: Reservation | None, after: Reservation | None) -> None:
+        record = after or before
+        if record is not None:
+            self._limits.set(record, after.due() if after else None)
+            self._retries.note(before, after)
 
     def _make_indexes(self) -> None:
         if not self._is_indexed:
             self._is_indexed = True
-            for key, record in self.records.items():
-                self._index(key, None, record)
+            for record in self.records.values():
+                self._index(None, record)
 
     def _hint(self, outcome: Outcome, situation: Situation, name: str, asked: int) -> int | None:
         if outcome.decision is not Decision.REFUSED:

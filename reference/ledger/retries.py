@@ -2,7 +2,7 @@
 
 from kvescrow.reference.ledger.records import Reservation, Situation
 from kvescrow.reference.ledger.timetable import Timetable
-from kvescrow.spec.vocabulary import Key, Reason
+from kvescrow.spec.vocabulary import Reason
 
 LEAST_WAIT = 10_000
 """Ten milliseconds: asking again sooner costs more than it finds."""
@@ -15,16 +15,18 @@ class Retries:
         self._pool = Timetable()
         self._tenants: dict[str, Timetable] = {}
 
-    def note(self, key: Key, before: Reservation | None, after: Reservation | None) -> None:
-        """Take in that the record of `key` changed."""
+    def note(self, before: Reservation | None, after: Reservation | None) -> None:
+        """Take in that a record changed; None where it is not there."""
+        record = after or before
         was = before is not None and before.charged > 0
         deadline = after.deadline if after is not None and after.charged else None
-        if was == (deadline is not None):
+        if record is None or was == (deadline is not None):
             return
-        if key.tenant not in self._tenants:
-            self._tenants[key.tenant] = Timetable()
-        for table in (self._pool, self._tenants[key.tenant]):
-            table.set(key, deadline)
+        name = record.key.tenant
+        if name not in self._tenants:
+            self._tenants[name] = Timetable()
+        for table in (self._pool, self._tenants[name]):
+            table.set(record, deadline)
 
     def hint(self, reason: Reason, situation: Situation, name: str, asked: int) -> int | None:
         """Return the microseconds until tenant `name` may do better; None where waiting alone cures nothing."""

@@ -1,8 +1,8 @@
 """Moments by key, soonest first: when a record's time limit passes, when live work must be over."""
 
 import heapq
-from itertools import count
 
+from kvescrow.reference.ledger.records import Reservation
 from kvescrow.spec.vocabulary import Key
 
 _SLACK = 64
@@ -10,25 +10,28 @@ _SLACK = 64
 
 
 class Timetable:
-    """One moment a key. A change leaves a stale entry behind; they are skipped, and dropped when they prevail."""
+    """One moment a life of a key. A change leaves a stale entry behind; such are skipped, and dropped if they prevail.
+
+    What falls on one moment is in the order of lives.
+    """
 
     def __init__(self) -> None:
-        self._moments: dict[Key, int] = {}
-        # The serial number spares the comparison of keys, since many share one moment.
+        self._moments: dict[int, int] = {}
+        """By life, a number that no two records share: a number is looked up faster than a key."""
         self._heap: list[tuple[int, int, Key]] = []
-        self._serial = count()
 
-    def set(self, key: Key, moment: int | None) -> None:
-        """Give `key` its moment; None takes it off the table."""
+    def set(self, record: Reservation, moment: int | None) -> None:
+        """Give the life of `record` its moment; None takes it off the table."""
+        life = record.life
         if moment is None:
-            self._moments.pop(key, None)
+            self._moments.pop(life, None)
             return
-        if self._moments.get(key) == moment:
+        if self._moments.get(life) == moment:
             return
-        self._moments[key] = moment
-        heapq.heappush(self._heap, (moment, next(self._serial), key))
+        self._moments[life] = moment
+        heapq.heappush(self._heap, (moment, life, record.key))
         if len(self._heap) > 2 * len(self._moments) + _SLACK:
-            self._heap = [(moment, next(self._serial), key) for key, moment in self._moments.items()]
+            self._heap = list({entry[1]: entry for entry in self._heap if not self._is_stale(entry)}.values())
             heapq.heapify(self._heap)
 
     def earliest(self) -> int | None:
@@ -38,15 +41,15 @@ class Timetable:
         return self._heap[0][0] if self._heap else None
 
     def due(self, clock: int) -> list[Key]:
-        """Return the keys whose moment is `clock` or before it, soonest first; they stay on the table."""
-        passed: dict[Key, tuple[int, int, Key]] = {}
+        """Return the keys whose moment is `clock` or before it, soonest first, then by life; they stay on the table."""
+        passed: list[tuple[int, int, Key]] = []
         while self._heap and self._heap[0][0] <= clock:
             entry = heapq.heappop(self._heap)
-            if not self._is_stale(entry):
-                passed[entry[2]] = entry
-        for entry in passed.values():
+            if not self._is_stale(entry) and entry not in passed[-1:]:
+                passed.append(entry)
+        for entry in passed:
             heapq.heappush(self._heap, entry)
-        return list(passed)
+        return [key for _, _, key in passed]
 
     def _is_stale(self, entry: tuple[int, int, Key]) -> bool:
-        return self._moments.get(entry[2]) != entry[0]
+        return self._moments.get(entry[1]) != entry[0]

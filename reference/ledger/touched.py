@@ -26,13 +26,19 @@ class Touched:
 
 def touched_by(changes: Sequence[JournalEntry], books: Books) -> Touched:
     """Return what `changes` touched in `books`, each once, in the order of the first change."""
-    keys = {key: None for entry in changes if (key := key_of(entry.event)) is not None}
-    reserved = {entry.event.key for entry in changes if isinstance(entry.event, Reserve)}
-    found = [record for key in keys if (record := books.records.get(key)) is not None]
-    return Touched(
-        new=tuple(record for record in found if record.key in reserved),
-        changed=tuple(record for record in found if record.key not in reserved),
-        # A tenant's limits have a key with an empty request, which no record has to have.
-        gone=tuple(key for key in keys if key not in books.records),
-        tenants=tuple({key.tenant: None for key in keys}),
-    )
+    is_new: dict[Key, bool] = {}
+    for entry in changes:
+        key = key_of(entry.event)
+        if key is not None:
+            is_new[key] = isinstance(entry.event, Reserve) or is_new.get(key, False)
+    new: list[Reservation] = []
+    changed: list[Reservation] = []
+    gone: list[Key] = []
+    for key, reserved in is_new.items():
+        record = books.records.get(key)
+        if record is not None:
+            (new if reserved else changed).append(record)
+        else:
+            # A tenant's limits have a key with an empty request, which no record has to have.
+            gone.append(key)
+    return Touched(tuple(new), tuple(changed), tuple(gone), tuple({key.tenant: None for key in is_new}))

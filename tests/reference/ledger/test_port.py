@@ -8,8 +8,9 @@ import pytest
 from attrs import evolve
 
 from kvescrow.reference.ledger import Ledger, LedgerConfig, TenantConfig
+from kvescrow.reference.ledger.records import Reservation
 from kvescrow.reference.ledger.timetable import Timetable
-from kvescrow.spec.vocabulary import Key, Reserve, Start, Tick, UserError
+from kvescrow.spec.vocabulary import Key, ReservationState, Reserve, Start, Tick, UserError
 
 Open = Callable[..., Ledger]
 
@@ -82,15 +83,21 @@ def test_two_stores_of_one_configuration_begin_alike(open_ledger: Open, config: 
 
 def test_a_timetable_stays_small_and_right_under_many_changes() -> None:
     table = Timetable()
-    keys = [Key("t", str(number)) for number in range(5)]
+    records = [
+        Reservation(Key("t", str(life)), ReservationState.RESERVED, 1, "", 0, 0, 1, life) for life in range(1, 6)
+    ]
     for moment in range(10_000):
-        table.set(keys[moment % 5], moment)
+        table.set(records[moment % 5], moment)
     assert len(table._heap) <= 2 * 5 + 64
     assert table.earliest() == 9_995
-    assert table.due(9_996) == table.due(9_996) == keys[:2]
-    table.set(keys[0], None)
-    table.set(keys[0], None)
+    assert table.due(9_996) == table.due(9_996) == [records[0].key, records[1].key]
+    table.set(records[0], None)
+    table.set(records[0], None)
     assert table.earliest() == 9_996
-    for key in keys:
-        table.set(key, None)
+    table.set(records[3], 9_996)
+    table.set(records[3], 9_998)
+    table.set(records[3], 9_996)
+    assert table.due(9_996) == [records[1].key, records[3].key]
+    for record in records:
+        table.set(record, None)
     assert (table.earliest(), table.due(10**9)) == (None, [])
