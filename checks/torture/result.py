@@ -27,6 +27,8 @@ class TortureResult:
     seed: int
     minutes: float
     gateways: int
+    pace: int
+    """Seconds that a second of the campaign's clock took: more than one on a busy machine."""
     faults: Mapping[str, int]
     """How often each kind of fault happened, of those that the store can suffer."""
     moves: Mapping[str, int]
@@ -60,6 +62,7 @@ class TortureResult:
             "seed": self.seed,
             "minutes": self.minutes,
             "gateways": self.gateways,
+            "pace": self.pace,
             "faults": dict(self.faults),
             "moves": dict(self.moves),
             "not_applicable": list(self.not_applicable),
@@ -151,6 +154,7 @@ def judge(
         seed=seed,
         minutes=minutes,
         gateways=gateways,
+        pace=site.clock.pace,
         faults={kind.value: times for kind, times in observed.faults.items()},
         moves=moves,
         not_applicable=[kind.value for kind in FaultKind if kind not in observed.faults],
