@@ -136,7 +136,7 @@ def project_qkv(
     normed = rms_norm(x, layer.input_norm, shape.norm_eps)
     projected = products.query_key_value(normed)
     if len(layer.key_adapter_in) > 1:  # scope 0 alone is the base model
-        _, key, value = projected.split((shape.query_width, shape.kv_width, shape.kv_width), dim=-1)
+        key, value = projected[:, shape.query_width :].chunk(2, dim=-1)
         key += _adapter_part(normed, scopes, layer.key_adapter_in, layer.key_adapter_out)
         value += _adapter_part(normed, scopes, layer.value_adapter_in, layer.value_adapter_out)
     heads = projected.view(len(x), -1, shape.head_size)
@@ -151,7 +151,7 @@ def finish_layer(
     query width].
     """
     x = products.output(attended).add_(x)
-    gate, up = products.gate_up(rms_norm(x, layer.feed_norm, shape.norm_eps)).split(shape.feed_forward, dim=-1)
+    gate, up = products.gate_up(rms_norm(x, layer.feed_norm, shape.norm_eps)).chunk(2, dim=-1)
     return (products.down(F.silu(gate).mul_(up)).add_(x),)
 
 

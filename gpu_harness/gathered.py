@@ -92,8 +92,9 @@ class GatheredAttention:
             view.hidden,
         )
         joined = combine_blocks(*(part.view(*items, rows, -1) for part in (top, total, output)))
-        real = joined[:, :, : tile.size * shape.group].unflatten(2, (tile.size, shape.group))
-        flat = real.transpose(1, 2).reshape(-1, shape.query_width).to(q.dtype)
+        real = joined[:, :, : tile.size * shape.group]
+        split = real.reshape(tile.count, shape.kv_heads, tile.size, shape.group, shape.head_size)
+        flat = split.transpose(1, 2).reshape(-1, shape.query_width).to(q.dtype)
         return flat if tile.first_row is not None else flat.index_select(0, tile.places)
 
     def _block_queries(self, q: torch.Tensor, tile: Tile, rows: int) -> torch.Tensor:

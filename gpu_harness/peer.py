@@ -53,6 +53,7 @@ def transformers_model(weights: ModelWeights, positions: int) -> "LlamaForCausal
         rope_parameters={"rope_type": "default", "rope_theta": shape.rope_theta},
         max_position_embeddings=positions,
         tie_word_embeddings=shape.tied,
+        attn_implementation="sdpa",
         dtype=weights.dtype,
     )
     with torch.device("meta"):

@@ -75,7 +75,7 @@ def model_products(weights: "ModelWeights", *, laid_out: bool) -> ModelProducts:
 
 def _can_lay_out(weight: torch.Tensor) -> bool:
     """Whether this torch has oneDNN, and that products in the weight's type on the weight's device."""
-    if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available():
+    if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return False
     if weight.dtype is torch.bfloat16:
         return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())

@@ -13,7 +13,7 @@ Rates = Mapping[tuple[str, str, int], float]
 def report(
     rates: Rates, batches: Sequence[int], *, context: int, prefill: int, floor: float, about: str
 ) -> BenchReport:
-    """Fast beside transformers where it is installed, exact beside fast, evidence on beside off.
+    """Fast beside transformers where it is installed, exact beside fast, fast with evidence beside fast without.
 
     One token at a time stands beside `floor` too, the rate at which the weights alone could be read. `about` names
     model, type and device.
@@ -27,7 +27,13 @@ def report(
         rows += [
             BenchRow(f"{name}, fast", decode["fast"], decode.get("transformers"), "transformers generate", UNIT),
             BenchRow(f"{name}, exact", decode["exact"], decode["fast"], "fast", UNIT),
-            BenchRow(f"{name}, evidence on", decode["exact"], decode["exact without evidence"], "evidence off", UNIT),
+            BenchRow(
+                f"{name}, evidence on",
+                decode["fast with evidence"],
+                decode["fast without evidence"],
+                "evidence off",
+                UNIT,
+            ),
         ]
     if 1 in batches:
         rows.append(BenchRow("decode, batch 1, fast", rates["decode", "fast", 1], floor, "reading the weights", UNIT))
