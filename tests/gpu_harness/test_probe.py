@@ -9,7 +9,7 @@ import pytest
 import torch
 from attrs import evolve
 
-from kvescrow.gpu_harness import gathered
+from kvescrow.gpu_harness import gathered, probe
 from kvescrow.gpu_harness.arithmetic import FIXED_SIZE, KERNELS, OWN_PRODUCTS, Recipe, combine_blocks
 from kvescrow.gpu_harness.model import SHAPES, seeded_weights
 from kvescrow.gpu_harness.probe import ProbeResult, exact_recipe, probe_exactness
