@@ -168,10 +168,11 @@ class Database(Session, Store):
 
     def _load(self, keys: Sequence[Key], names: Sequence[str]) -> tuple[Books, int, Mark]:
         sql, connection = self._sql, self._open_connection
+        asked = _array(map(quote, names))
         with connection.pipeline():
             connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
-            locked = connection.execute(sql.lock, {"names": names, "longest": LONGEST_HOLD}, prepare=True)
-            found = connection.execute(sql.concerned, {"keys": _keys(keys), "names": names}, prepare=True)
+            locked = connection.execute(sql.lock, {"names": asked, "longest": LONGEST_HOLD}, prepare=True)
+            found = connection.execute(sql.concerned, {"keys": _keys(keys), "names": asked}, prepare=True)
         row = locked.fetchone()
         if row is None:
             raise self._damaged("it has no pool")
@@ -337,6 +338,7 @@ _TERMINAL = frozenset(state.value for state in TERMINAL_STATES)
 
 
 def _array(texts: Iterable[str]) -> str:
+    """Return a JSON array of `texts`, since psycopg looks at every element of a list: that took longer than a query."""
     return f"[{','.join(texts)}]"
 
 
@@ -348,7 +350,6 @@ _KEY = '{"tenant":%s,"request":%s}'
 
 
 def _keys(keys: Iterable[Key]) -> str:
-    # As one text, since psycopg looks at every element of a list: that took as long as all the rest of a query.
     return _array(_KEY % (quote(key.tenant), quote(key.request)) for key in keys)
 
 

@@ -17,6 +17,7 @@ RESERVATION_COLUMNS = (*rows.RESERVATION_COLUMNS, "due")
 
 _NOW = "floor(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 """The server's clock in microseconds; unlike `now()` it goes on within a transaction."""
+_NAMES = "SELECT json_array_elements_text(%(names)s::json)"
 
 
 def quoted(schema: str) -> str:
@@ -120,7 +121,7 @@ def _lock(s: str, tenant: str, pool: str) -> str:
     evaluated after that lock was got.
     """
     return (
-        f"WITH account AS MATERIALIZED (SELECT {tenant} FROM {s}.tenant WHERE name = ANY(%(names)s) "
+        f"WITH account AS MATERIALIZED (SELECT {tenant} FROM {s}.tenant WHERE name = ANY(ARRAY({_NAMES})) "
         "ORDER BY name FOR NO KEY UPDATE), "
         "taken AS MATERIALIZED (SELECT coalesce(json_agg(account), '[]') AS accounts FROM account), "
         f"locked AS MATERIALIZED (SELECT {pool}, taken.accounts FROM {s}.pool, taken FOR NO KEY UPDATE OF pool) "
@@ -142,7 +143,7 @@ def _concerned(s: str, reservation: str) -> str:
         f"(SELECT {reservation} FROM asked JOIN {s}.reservation r USING (tenant, request)) "
         f"UNION ALL (SELECT {reservation} FROM {s}.reservation r WHERE place > 0) "
         f"UNION ALL (SELECT {reservation} FROM {s}.reservation r WHERE {soonest}) "
-        f"UNION ALL (SELECT {reservation} FROM unnest(%(names)s::text[]) AS n (name) CROSS JOIN LATERAL "
+        f"UNION ALL (SELECT {reservation} FROM ({_NAMES}) AS n (name) CROSS JOIN LATERAL "
         f"(SELECT * FROM {s}.reservation r WHERE r.tenant = n.name AND {soonest}) r)"
     )
 
