@@ -190,7 +190,7 @@ def plan_step(batch: StepBatch, recipe: Recipe, upload: Callable[[torch.Tensor],
         paged=_paged(segments, firsts, padding, recipe, ints) if recipe.kernels else None,
         last_rows=ints([row + s.length - 1 for row, s in zip(firsts, segments, strict=True)]),
         slots=ints([s.slot for s in segments]),
-        listing=_listing(segments, upload, ints),
+        listing=_listing(segments, upload),
     )
 
 
@@ -287,15 +287,20 @@ def _paged(
     )
 
 
-def _listing(
-    segments: Sequence[Segment],
-    upload: Callable[[torch.Tensor], torch.Tensor],
-    ints: Callable[..., torch.Tensor],
-) -> Listing:
-    listed = [(s, index, claim) for s in segments for index, claim in enumerate(s.used_claims)]
+def _listing(segments: Sequence[Segment], upload: Callable[[torch.Tensor], torch.Tensor]) -> Listing:
+    """By whole columns, since a step can list thousands of pages and its host must be quicker than its device."""
+    each = [segment.used_claims for segment in segments]
+    claims = [claim for used in each for claim in used]
+    counts = torch.tensor([len(used) for used in each])
+    # For each listing its segment's request, scope, start, first written page, and first listing.
+    of_segments = torch.tensor([[s.request, s.scope, s.start, s.first_written] for s in segments])
+    of_segments = torch.cat([of_segments, (counts.cumsum(0) - counts)[:, None]], dim=1)
+    owner, scope, start, first_written, first = of_segments.repeat_interleave(counts, 0).T
+    index = torch.arange(len(claims)) - first
+    generation = torch.tensor([claim.generation for claim in claims])
     return Listing(
-        pages=ints([claim.page for _, _, claim in listed]),
-        expected=ints([[claim.generation, s.request, s.scope, index] for s, index, claim in listed]),
-        written=upload(torch.tensor([index >= s.first_written for s, index, _ in listed])),
-        filled=ints([min(max(s.start - index * PAGE_LENGTH, 0), PAGE_LENGTH) for s, index, _ in listed]),
+        pages=upload(torch.tensor([claim.page for claim in claims])),
+        expected=upload(torch.stack([generation, owner, scope, index], dim=1)),
+        written=upload(index >= first_written),
+        filled=upload((start - index * PAGE_LENGTH).clamp(0, PAGE_LENGTH)),
     )
