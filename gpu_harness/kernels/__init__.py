@@ -30,7 +30,7 @@ HEAD_SIZES = (16, 32, 64, 128, 256)
 def absent(shape: ModelShape) -> str:
     """Why steps of `shape` cannot use the kernels here; empty where they can."""
     if find_spec("triton") is None:
-        return "triton is not installed; install kvescrow[kernels]"
+        return "triton is not installed, which a build of torch for CUDA brings along"
     if shape.head_size not in HEAD_SIZES:
         return f"kernels have heads of {', '.join(map(str, HEAD_SIZES))}, and the model has heads of {shape.head_size}"
     return ""
