@@ -6,7 +6,7 @@ from functools import cached_property
 from itertools import takewhile
 from typing import cast
 
-from attrs import define, frozen
+from attrs import define, field, frozen
 
 from kvescrow.checks.fuzz.compiled import Address, Condition, Tipping, condition, tippings, with_value
 from kvescrow.checks.fuzz.goals import Branch, Goal, branches_of, disjuncts_of
@@ -57,6 +57,14 @@ class Aim:
     """Everything that is needed to aim at the rows of one table, prepared once."""
 
     table: Table
+    _required: dict[tuple[str, Branch, Enum], tuple[Sequence[Requirement], Sequence[Requirement]]] = field(
+        factory=dict, init=False
+    )
+
+    @cached_property
+    def _kinds(self) -> Mapping[str, Mapping[str, Type]]:
+        """Event -> the types of its parameters."""
+        return {event.name: event.parameters for event in self.table.events}
 
     @cached_property
     def _guards(self) -> Mapping[str, Condition]:
@@ -98,7 +106,7 @@ class Aim:
         for cell, rows in self.table.cells.items():
             by_parameter = found.setdefault(cell, {})
             for tip in tippings(part for row in rows for part in (row.when, *(effect.value for effect in row.do))):
-                if tip.is_integer and tip.varied[0] == "event":
+                if tip.difference is not None and tip.varied[0] == "event":
                     by_parameter.setdefault(tip.varied[1], []).append(tip)
         return found
 
@@ -109,8 +117,7 @@ class Aim:
         parameter at a time.
         """
         # Its own guard comes first: rows before it may then not be avoided at its expense.
-        assumed, own, earlier = self._requirements(goal, view)
-        requirements = [*assumed, *own, *earlier]
+        requirements, _ = self._requirements(goal, view)
         event: Record = self.varied(goal.row, view, neutral, turn)
         for place, (needed, wanted) in enumerate(requirements):
             if bool(needed.holds(view, event)) is not wanted:
@@ -125,8 +132,7 @@ class Aim:
 
         The state of the view must be a source of the goal's row.
         """
-        assumed, own, earlier = self._requirements(goal, view)
-        requirements = [*assumed, *earlier, *own]
+        _, requirements = self._requirements(goal, view)
         for place, (needed, wanted) in enumerate(requirements):
             if bool(needed.holds(view, event)) is not wanted:
                 return Blocked(requirements[: place + 1], event)
@@ -141,24 +147,36 @@ class Aim:
         if place >= len(tips):
             return neutral
         name = list(tips)[place]
-        values = [value for tip in tips[name] for value in tip.values(view, neutral)]
+        known: dict[Tipping, tuple[Value, ...]] = {}
+        values: list[Value] = []
+        for tip in tips[name]:
+            if tip not in known:
+                known[tip] = tip.values(view, neutral)
+            values += known[tip]
         event = {**neutral, name: values[turn % len(values)]} if values else neutral
         return event if all(needed.holds(view, event) for needed in self._assumed[row.event]) else neutral
 
-    def _requirements(self, goal: Goal, view: View) -> tuple[list[Requirement], list[Requirement], list[Requirement]]:
-        """Return what is assumed of the event, what the goal's own guard needs, and the rows before it not to fire."""
+    def _requirements(self, goal: Goal, view: View) -> tuple[Sequence[Requirement], Sequence[Requirement]]:
+        """Return what is assumed of the event, what the goal's own guard needs, and the rows before it not to fire.
+
+        The guard comes before those rows first, and after them second.
+        """
         row = goal.row
-        assumed = [(condition, True) for condition in self._assumed[row.event]]
-        own = self._own[row.id, goal.branch]
-        cell = self.table.cells[cast(Enum, view[self.table.moves.name]["state"]), row.event]
-        earlier = [(self._guards[before.id], False) for before in takewhile(lambda one: one is not row, cell)]
-        return assumed, own, earlier
+        state = cast(Enum, view[self.table.moves.name]["state"])
+        known = (row.id, goal.branch, state)
+        if known not in self._required:
+            assumed = [(needed, True) for needed in self._assumed[row.event]]
+            own = self._own[row.id, goal.branch]
+            cell = self.table.cells[state, row.event]
+            earlier = [(self._guards[before.id], False) for before in takewhile(lambda one: one is not row, cell)]
+            self._required[known] = (*assumed, *own, *earlier), (*assumed, *earlier, *own)
+        return self._required[known]
 
     def _repaired(
         self, requirements: Sequence[Requirement], row: Row, view: View, event: Record, names: Names, turn: int
     ) -> Record | None:
         failed = requirements[-1][0]
-        kinds = self.table.event(row.event).parameters
+        kinds = self._kinds[row.event]
         for parameter in failed.parameters:
             values = [*_of_kind(kinds[parameter], parameter, names)]
             values += [

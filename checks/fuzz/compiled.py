@@ -8,8 +8,8 @@ from typing import cast
 
 from attrs import frozen
 
-from kvescrow.spec.language.compiler import function_of
-from kvescrow.spec.language.expressions import Binary, Expression, Kind, reads, type_of, walk
+from kvescrow.spec.language.compiler import function_of, function_of_field
+from kvescrow.spec.language.expressions import Binary, Expression, Field, Kind, reads, type_of, walk
 from kvescrow.spec.language.interpreter import Record, Value, View
 
 Asked = Callable[[View, Record], Value]
@@ -26,23 +26,20 @@ class Tipping:
     varied: Address
     left: Asked
     right: Asked
-    is_integer: bool
+    difference: Callable[[View, Record, int], int] | None
+    """Left minus right, where the field reads another value than it does; None where they are no integers."""
 
     def values(self, view: View, event: Record) -> tuple[Value, ...]:
         """Return the values at and around the boundary; for names, the name that is compared with."""
-        if not self.is_integer:
+        if self.difference is None:
             sides = (self.left(view, event), self.right(view, event))
             return tuple(side for side in sides if side != 0)
-        at_zero = self._difference(view, event, 0)
-        slope = self._difference(view, event, 1) - at_zero
+        at_zero = self.difference(view, event, 0)
+        slope = self.difference(view, event, 1) - at_zero
         if slope not in (1, -1):
             return ()
         boundary = -at_zero * slope
         return (boundary, boundary + 1, boundary - 1, boundary + 2, boundary - 2)
-
-    def _difference(self, view: View, event: Record, value: int) -> int:
-        changed, parameters = with_value(view, event, self.varied, value)
-        return cast(int, self.left(changed, parameters)) - cast(int, self.right(changed, parameters))
 
 
 def with_value(view: View, event: Record, address: Address, value: Value) -> tuple[View, Record]:
@@ -70,11 +67,27 @@ def condition(expression: Expression) -> Condition:
 
 
 def tippings(expressions: Iterable[Expression]) -> list[Tipping]:
-    """Return each comparison in `expressions` with each field in it."""
+    """Return each comparison in `expressions` with each field in it. Equal comparisons share one object."""
     return [
-        Tipping(address, function_of(node.left), function_of(node.right), type_of(node.left) is Kind.INTEGER)
+        _tipping(node, Field(*address, Kind.INTEGER))
         for expression in expressions
         for node in walk(expression)
         if isinstance(node, Binary) and node.operator in ("<", "<=", "==")
         for address in sorted(reads(node))
     ]
+
+
+_TIPPINGS: dict[tuple[str, Address], Tipping] = {}
+
+
+def _tipping(node: Binary, field: Field) -> Tipping:
+    known = (f"{node.left} ~ {node.right}", field.path)
+    if known not in _TIPPINGS:
+        difference: Callable[[View, Record, int], int] | None = None
+        if type_of(node.left) is Kind.INTEGER:
+            # Only numbers that are compared are varied, so that the function can be asked at any.
+            difference = cast(
+                Callable[[View, Record, int], int], function_of_field(Binary("-", node.left, node.right), field)
+            )
+        _TIPPINGS[known] = Tipping(field.path, function_of(node.left), function_of(node.right), difference)
+    return _TIPPINGS[known]

@@ -14,7 +14,7 @@ from attrs import evolve, frozen
 from kvescrow.checks.fuzz.calls import Call
 from kvescrow.checks.fuzz.coverage import Coverage
 from kvescrow.checks.fuzz.differences import Difference, Disagreement, shown
-from kvescrow.checks.fuzz.driver import INVARIANTS_EVERY, Driver
+from kvescrow.checks.fuzz.driver import INVARIANTS_EVERY, Driver, Step
 from kvescrow.checks.fuzz.goals import Goal
 from kvescrow.checks.targets.protocols import (
     ComposedSetup,
@@ -103,7 +103,7 @@ class ComposedDriver(Driver):
         self.pages = PageWorld(setup.pages.pages, watch=self._look)
         self.worker = ExecutionWorld(self.watch)
         self.target: ComposedTarget = self.subject.open(setup)
-        self.steps.append(f"open {shown(setup)}")
+        self.told.append(Step(lambda: f"open {shown(setup)}"))
 
     def close(self) -> None:
         """Close the target."""
@@ -382,7 +382,7 @@ class ComposedDriver(Driver):
         return outcomes[0]
 
     def _compare(self, step: str, specified: Outcome, found: tuple[Decision, Reason]) -> None:
-        self.steps.append(f"{step} -> {specified.row}")
+        self.told.append(Step(lambda: step, specified.row))
         wanted = (specified.decision, specified.reason)
         pairs: Sequence[tuple[str, object, object]] = (
             ("reply.decision", wanted[0], found[0]),
@@ -391,7 +391,7 @@ class ComposedDriver(Driver):
             ("pages", self.pages.snapshot(), self.target.pages.snapshot()),
             *((f"execution[{shown(key)}]", self._state(key), self.target.worker.state(key)) for key in KEYS),
         )
-        look = len(self.steps) % INVARIANTS_EVERY == 0
+        look = len(self.told) % INVARIANTS_EVERY == 0
         violations = [*self.ledger.violations(), *self.pages.violations()] if look else []
         self.check(step, pairs, violations)
         self._check_together(step)

@@ -7,7 +7,8 @@ from typing import cast
 from attrs import frozen
 
 from kvescrow.checks.fuzz.goals import Branch, Goal, disjuncts_of, goals_of
-from kvescrow.spec.language.interpreter import Record, View, evaluate
+from kvescrow.spec.language.compiler import function_of
+from kvescrow.spec.language.interpreter import Record, View
 from kvescrow.spec.language.table import Row, Table, guards_of
 
 
@@ -41,7 +42,12 @@ class Coverage:
             for (state, event), rows in table.cells.items()
         }
         self._guards = {
-            goal.row.id: tuple((part, disjuncts_of(part)) for part in guards_of(goal.row)) for goal in self.goals
+            goal.row.id: tuple(
+                (function_of(part), tuple(function_of(one) for one in disjuncts_of(part)))
+                for part in guards_of(goal.row)
+            )
+            for goal in self.goals
+            if goal.is_row
         }
         self._left: dict[str, set[Branch]] = {}
         for goal in self.goals:
@@ -53,15 +59,14 @@ class Coverage:
         rows = self._open.get(cell)
         if rows is None:
             return
-        whole = {**view, "event": parameters}
         for row in rows:
             fires = True
             for place, (conjunct, disjuncts) in enumerate(self._guards[row.id]):
-                if not evaluate(conjunct, whole):
+                if not conjunct(view, parameters):
                     self._saw(row, place)
                     fires = False
                 elif len(disjuncts) > 1:
-                    true = [m for m, disjunct in enumerate(disjuncts) if evaluate(disjunct, whole)]
+                    true = [m for m, disjunct in enumerate(disjuncts) if disjunct(view, parameters)]
                     if len(true) == 1:
                         self._saw(row, (place, true[0]))
             if fires:

@@ -6,6 +6,8 @@ from enum import Enum
 from functools import cache
 from typing import Any, TypeVar, cast
 
+from attrs import define
+
 from kvescrow.checks.fuzz.coverage import Coverage
 from kvescrow.checks.fuzz.differences import Difference, Disagreement, differences, shown
 from kvescrow.checks.fuzz.goals import Goal, routes_to
@@ -17,6 +19,19 @@ T = TypeVar("T")
 
 Done = tuple[str, tuple[Any, ...]]
 """A method of a driver that did one step, and its arguments."""
+
+
+@define
+class Step:
+    """A step that is only put into words when someone asks, since few ever are."""
+
+    words: Callable[[], str]
+    row: str = ""
+    """The row that fired, once it is known."""
+
+    def __str__(self) -> str:
+        return self.words() + (f" -> {self.row}" if self.row else "")
+
 
 INVARIANTS_EVERY = 4
 """Steps between two looks at the world's own invariants, which are proved elsewhere and dear to compute."""
@@ -44,13 +59,18 @@ class Driver(ABC):
     def __init__(self, coverage: Coverage, subject: Subject) -> None:
         self.coverage = coverage
         self.subject = subject
-        self.steps: list[str] = []
-        """What was done, as it is shown."""
+        self.told: list[Step] = []
+        """What was done, to be shown."""
         self.done: list[Done] = []
         """What was done, as it can be done again."""
         self._peeking = False
         self.wanted: Sequence[Goal] = ()
         """What this run pursues, first things first."""
+
+    @property
+    def steps(self) -> list[str]:
+        """Return what was done, as it is shown."""
+        return [str(step) for step in self.told]
 
     # --- what a subject provides --------------------------------------------------------------------------------------
 
@@ -113,15 +133,15 @@ class Driver(ABC):
             self._peeking = False
         raise AssertionError("a world applied an event without telling its watch")
 
-    def answer(self, step: str, specified: object, ask: Callable[[], T]) -> T:
+    def answer(self, step: "Step | str", specified: object, ask: Callable[[], T]) -> T:
         """Return what the target answers; whatever it raises is a disagreement, never a refusal."""
         try:
             return ask()
         except Exception as error:
             raised = Difference("reply", shown(specified), f"raised {type(error).__name__}: {error}")
-            raise Disagreement(step, (raised,)) from error
+            raise Disagreement(_worded(step), (raised,)) from error
 
-    def check(self, step: str, pairs: Iterable[tuple[str, object, object]], violations: Sequence[str]) -> None:
+    def check(self, step: "Step | str", pairs: Iterable[tuple[str, object, object]], violations: Sequence[str]) -> None:
         """Raise `Disagreement` where a pair (path, specification, implementation) differs or an invariant fails."""
         found = [
             difference
@@ -133,7 +153,12 @@ class Driver(ABC):
             Difference(f"invariant {name}", "holds", "broken in the specification's own world") for name in violations
         ]
         if found:
-            raise Disagreement(step, tuple(found))
+            raise Disagreement(_worded(step), tuple(found))
+
+
+def _worded(step: Step | str) -> str:
+    """Return the words of a step, without the row that fired."""
+    return step if isinstance(step, str) else step.words()
 
 
 def rotated(items: Sequence[T], start: int) -> list[T]:

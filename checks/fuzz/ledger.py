@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import cast
 
-from attrs import evolve
+from attrs import evolve, frozen
 
 from kvescrow.checks.fuzz.aiming import Aim, Blocked
 from kvescrow.checks.fuzz.compiled import Address
 from kvescrow.checks.fuzz.coverage import Coverage
 from kvescrow.checks.fuzz.differences import shown
-from kvescrow.checks.fuzz.driver import INVARIANTS_EVERY, Driver, next_goals, rotated
+from kvescrow.checks.fuzz.driver import INVARIANTS_EVERY, Driver, Step, next_goals, rotated
 from kvescrow.checks.fuzz.goals import Goal, goals_of
 from kvescrow.checks.targets.protocols import LedgerFacts, LedgerSetup, LedgerTarget, Subject, TenantSetup
 from kvescrow.spec.language.interpreter import Record, Value, View
@@ -76,6 +76,48 @@ _EVENTS: Mapping[str, Callable[..., LedgerEvent]] = {
 }
 
 
+_PARAMETERS = {event.name: tuple(event.parameters) for table in (RESERVATION, ACCOUNT) for event in table.events}
+
+
+@frozen(eq=False)
+class Now:
+    """What modest parameters are made from."""
+
+    record: Record
+    clock: int
+    turn: int
+
+    @property
+    def is_known(self) -> bool:
+        """Return whether there is such a record."""
+        return self.record["state"] is not ReservationState.ABSENT
+
+    def after(self, field: str, more: int) -> int:
+        """Return a field of the record and `more`."""
+        return cast(int, self.record[field]) + more
+
+
+_NEUTRAL: Mapping[str, Callable[[Now], Value]] = {
+    "authorised": lambda now: True,
+    "authentic": lambda now: True,
+    "amount": lambda now: now.record["amount"] if now.is_known else 1 + now.turn % 4,
+    "digest": lambda now: now.record["digest"] if now.is_known else "d1",
+    "deadline": lambda now: (
+        now.record["deadline"] if now.is_known else now.clock + (FAR, 20, 8, FAR)[now.turn // 4 % 4]
+    ),
+    "least_service": lambda now: now.turn // 16 % 3,
+    "max_wait": lambda now: (0, 4, 9, 2)[now.turn % 4],
+    "lease": lambda now: 1 + (now.turn * 3) % 8,
+    "life": lambda now: now.record["life"],
+    "owner": lambda now: now.record["owner"] or "w1",
+    "generation": lambda now: now.record["generation"] or 1,
+    "bound": lambda now: now.after("bound", 1),
+    "used": lambda now: now.after("used", now.turn % 3),
+    "outcome": lambda now: tuple(StopOutcome)[now.turn % 3],
+}
+"""Parameters that speak of the record as it is, or ask for something modest."""
+
+
 def setup_of(shape: int) -> LedgerSetup:
     """Return a small configuration: two tenants whose limits together exceed the pool, so that both can refuse."""
     shape, pool = divmod(shape, 5)
@@ -100,6 +142,7 @@ class LedgerDriver(Driver):
     def __init__(self, coverage: Coverage, subject: Subject) -> None:
         super().__init__(coverage, subject)
         self._recent: Key = KEYS[0]
+        self._views: dict[tuple[str, Key | None], View] = {}
 
     def setup_of(self, shape: int) -> LedgerSetup:
         """Return a small configuration."""
@@ -111,7 +154,7 @@ class LedgerDriver(Driver):
         terms = {name: TenantTerms(t.limit, t.budget, t.queue_limit) for name, t in setup.tenants.items()}
         self.world = LedgerWorld(setup.pool_limit, terms, setup.retention, self.watch)
         self.target: LedgerTarget = self.subject.open(setup)
-        self.steps.append(f"open {shown(setup)}")
+        self.told.append(Step(lambda: f"open {shown(setup)}"))
 
     def close(self) -> None:
         """Close the target."""
@@ -119,7 +162,7 @@ class LedgerDriver(Driver):
 
     def restart(self) -> None:
         """Close the target and open it again; nothing may have changed."""
-        self.steps.append("restart")
+        self.told.append(Step(lambda: "restart"))
         self.done.append(("restart", ()))
         self.answer("restart", "the same state", self.target.restart)
         self.check("restart", (("snapshot", self.world.snapshot(), self.target.snapshot()),), ())
@@ -187,7 +230,7 @@ class LedgerDriver(Driver):
         for address, (lever, of_tenant) in _LEVERS.items():
             for value in cast(Iterator[int], blocked.cures(view, address)):
                 if value >= 0 and (lever != "tick" or clock < value < clock + FAR):
-                    (name,) = ACCOUNT.event(lever).parameters
+                    (name,) = _PARAMETERS[lever]
                     self.perform(lever, Key(key.tenant, "") if of_tenant else None, {name: value}, 0)
                     return True
         return False
@@ -197,7 +240,11 @@ class LedgerDriver(Driver):
         return _ABSENT if record is None else record["state"]
 
     def _view(self, event: str, key: Key | None) -> View:
-        return self.peek(self.world.apply_named, event, key, {}).view
+        """Return what a row of `event` would see; it stays the same until an event is done."""
+        found = self._views.get((event, key))
+        if found is None:
+            found = self._views[event, key] = self.world.view(event, key)
+        return found
 
     def _keys(self, who: int) -> list[Key]:
         """Return the keys to try in order: the one touched last comes first, to act and then victimise."""
@@ -206,26 +253,8 @@ class LedgerDriver(Driver):
 
     def _neutral(self, event: str, view: View, turn: int) -> Record:
         """Return parameters that speak of the record as it is, or ask for something modest."""
-        record = view["reservation"]
-        known = record["state"] is not _ABSENT
-        clock = cast(int, self.world.pool["clock"])
-        values: dict[str, Value] = {
-            "authorised": True,
-            "authentic": True,
-            "amount": record["amount"] if known else 1 + turn % 4,
-            "digest": record["digest"] if known else "d1",
-            "deadline": record["deadline"] if known else clock + (FAR, 20, 8, FAR)[turn // 4 % 4],
-            "least_service": turn // 16 % 3,
-            "max_wait": (0, 4, 9, 2)[turn % 4],
-            "lease": 1 + (turn * 3) % 8,
-            "life": record["life"],
-            "owner": record["owner"] or "w1",
-            "generation": record["generation"] or 1,
-            "bound": cast(int, record["bound"]) + 1,
-            "used": cast(int, record["used"]) + turn % 3,
-            "outcome": tuple(StopOutcome)[turn % 3],
-        }
-        return {name: values[name] for name in RESERVATION.event(event).parameters}
+        now = Now(view["reservation"], cast(int, self.world.pool["clock"]), turn)
+        return {name: _NEUTRAL[name](now) for name in _PARAMETERS[event]}
 
     def _act_on_accounts(self, goal: Goal, who: int, turn: int) -> None:
         event = goal.row.event
@@ -234,7 +263,7 @@ class LedgerDriver(Driver):
             tenant = "nobody"
         key = None if tenant is None else Key(tenant, "")
         view = self._view(event, key)
-        (name,) = ACCOUNT.event(event).parameters
+        (name,) = _PARAMETERS[event]
         moments = self._moments(event, tenant)
         neutral = {name: moments[turn % len(moments)]}
         solved = _AIM[event].solve(goal, view, neutral, _NAMES.__getitem__, turn // len(moments))
@@ -274,19 +303,18 @@ class LedgerDriver(Driver):
             # The event's constructor refuses any other, so no such event can be sent.
             parameters = {**parameters, "lease": max(1, cast(int, parameters["lease"]))}
         message = self.message(event, key, parameters, turn)
-        step = f"{event} {shown(message)}"
-        authentic = parameters.get("authentic")
-        if authentic is not None:
-            step += f" authentic={authentic}"
-        self.steps.append(step)
+        authentic = "".join(f" authentic={parameters[name]}" for name in parameters if name == "authentic")
+        step = Step(lambda: f"{event} {shown(message)}{authentic}")
+        self.told.append(step)
+        self._views.clear()
         outcome = self.world.apply_named(event, key, parameters)
         specified = self._facts(outcome, key)
-        self.steps[-1] += f" -> {outcome.row}"
+        step.row = outcome.row
         reply = self.answer(step, specified, lambda: self.target.submit(message))
         self.check(
             step,
             (("reply", specified, reply), ("snapshot", self.world.snapshot(), self.target.snapshot())),
-            self.world.violations() if len(self.steps) % INVARIANTS_EVERY == 0 else (),
+            self.world.violations() if len(self.told) % INVARIANTS_EVERY == 0 else (),
         )
         if key in _CONFIGURED:
             self._recent = key

@@ -11,7 +11,7 @@ from kvescrow.checks.fuzz.calls import Call
 from kvescrow.checks.fuzz.compiled import Address, Asked
 from kvescrow.checks.fuzz.coverage import Coverage
 from kvescrow.checks.fuzz.differences import shown
-from kvescrow.checks.fuzz.driver import INVARIANTS_EVERY, Driver, next_goals, rotated
+from kvescrow.checks.fuzz.driver import INVARIANTS_EVERY, Driver, Step, next_goals, rotated
 from kvescrow.checks.fuzz.goals import Goal, goals_of
 from kvescrow.checks.fuzz.stories import STORIES, pick_holder
 from kvescrow.checks.targets.protocols import PageFacts, PageTarget, PoolSetup, Subject
@@ -96,7 +96,7 @@ class PageDriver(Driver):
         digest = weak_chain if setup.weak_digest else exact_chain
         self.world = PageWorld(setup.pages, setup.scope_limit, digest, self.watch)
         self.target: PageTarget = self.subject.open(setup)
-        self.steps.append(f"open {shown(setup)}")
+        self.told.append(Step(lambda: f"open {shown(setup)}"))
 
     def close(self) -> None:
         """Nothing is held open: a pool lives in memory."""
@@ -273,17 +273,17 @@ class PageDriver(Driver):
 
     def perform(self, call: Call) -> Outcome:
         """Do one event on both sides and compare reply and the whole snapshot."""
-        step = str(call)
-        self.steps.append(step)
+        step = Step(lambda: str(call))
+        self.told.append(step)
         self.done.append(("perform", (call,)))
         outcome = cast(Outcome, call.on(self.world))
         specified = PageFacts(outcome.decision, outcome.reason)
-        self.steps[-1] += f" -> {outcome.row}"
+        step.row = outcome.row
         reply = self.answer(step, specified, lambda: call.on(self.target))
         self.check(
             step,
             (("reply", specified, reply), ("snapshot", self.world.snapshot(), self.target.snapshot())),
-            self.world.violations() if len(self.steps) % INVARIANTS_EVERY == 0 else (),
+            self.world.violations() if len(self.told) % INVARIANTS_EVERY == 0 else (),
         )
         self._recent_page = call.page or self._recent_page
         self._recent_holder = call.holder or self._recent_holder

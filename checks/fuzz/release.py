@@ -5,7 +5,7 @@ from typing import cast
 from kvescrow.checks.fuzz.calls import Call
 from kvescrow.checks.fuzz.coverage import Coverage
 from kvescrow.checks.fuzz.differences import shown
-from kvescrow.checks.fuzz.driver import INVARIANTS_EVERY, Driver, next_goals, rotated
+from kvescrow.checks.fuzz.driver import INVARIANTS_EVERY, Driver, Step, next_goals, rotated
 from kvescrow.checks.fuzz.goals import Goal
 from kvescrow.checks.targets.protocols import ReleaseFacts, ReleaseSetup, ReleaseTarget, Subject
 from kvescrow.spec.language.compiler import compiled
@@ -38,7 +38,7 @@ class ReleaseDriver(Driver):
         self.setup = setup
         self.world = ReleaseWorld(setup.looks, setup.limit, setup.epoch, self.watch)
         self.target: ReleaseTarget = self.subject.open(setup)
-        self.steps.append(f"open {shown(setup)}")
+        self.told.append(Step(lambda: f"open {shown(setup)}"))
 
     def close(self) -> None:
         """Nothing is held open."""
@@ -98,11 +98,11 @@ class ReleaseDriver(Driver):
     def perform(self, call: Call) -> None:
         """Do one event on both sides."""
         self.done.append(("perform", (call,)))
-        step = str(call)
-        self.steps.append(step)
+        step = Step(lambda: str(call))
+        self.told.append(step)
         specified = cast(Outcome, call.on(self.world))
         reply = self.answer(step, specified, lambda: cast(ReleaseFacts, call.on(self.target)))
-        broken = violated(RELEASE, self.world.view) if len(self.steps) % INVARIANTS_EVERY == 0 else []
+        broken = violated(RELEASE, self.world.view) if len(self.told) % INVARIANTS_EVERY == 0 else []
         pairs = (
             ("decision", specified.decision, reply.decision),
             ("reason", specified.reason, reply.reason),

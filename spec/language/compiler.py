@@ -55,6 +55,13 @@ def function_of(expression: Expression) -> Callable[[View, Record], Value]:
     return cast(Callable[[View, Record], Value], eval(f"lambda view, event: {source}", constants))
 
 
+def function_of_field(expression: Expression, field: Field) -> Callable[[View, Record, Value], Value]:
+    """Return `expression` as a Python function of a view, the event's parameters, and what `field` reads instead."""
+    constants: dict[str, object] = {}
+    source = _source(expression, constants).replace(_source(field, {}), "instead")
+    return cast(Callable[[View, Record, Value], Value], eval(f"lambda view, event, instead: {source}", constants))
+
+
 def _compile(table: Table, cell: tuple[Enum, str], rows: tuple[Row, ...]) -> Cell:
     constants: dict[str, object] = {}
     lines = ["def decide(view, event):"]

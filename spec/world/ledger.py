@@ -110,27 +110,35 @@ class LedgerWorld:
             raise ValueError(f"`{event}` needs a key")
         return self._apply_reservation(event, key, parameters)
 
-    def _apply_account(self, event: str, key: Key | None, parameters: Record) -> Outcome:
+    def view(self, event: str, key: Key | None) -> Mapping[str, MutableRecord]:
+        """Return what a row of `event` sees now: the world's own records, and blank ones for what there is not."""
         tenant = self.tenants.get(key.tenant) if key else None
-        known = tenant is not None
-        seen = {**(tenant if tenant is not None else blank(tenant_entity)), "configured": known}
-        view = {"account": blank(account_entity, state=AccountState.OPEN), "pool": self.pool, "tenant": seen}
+        if event in ACCOUNT_EVENTS:
+            seen = {**(tenant if tenant is not None else blank(tenant_entity)), "configured": tenant is not None}
+            return {"account": blank(account_entity, state=AccountState.OPEN), "pool": self.pool, "tenant": seen}
+        if key is None:
+            raise ValueError(f"`{event}` needs a key")
+        return {
+            "reservation": self.reservations.get(key) or blank(reservation_entity, state=ReservationState.ABSENT),
+            "tenant": tenant if tenant is not None else blank(tenant_entity),
+            "pool": self.pool,
+            "queue": {"ahead": self._ahead(key) if event in _ASKS_THE_QUEUE else 0},
+        }
+
+    def _apply_account(self, event: str, key: Key | None, parameters: Record) -> Outcome:
+        view = self.view(event, key)
         outcome = apply_row(self._account, view, event, parameters, self._watch)
-        if tenant is not None:
-            tenant.update((name, seen[name]) for name in tenant)
+        if key is not None and key.tenant in self.tenants:
+            tenant = self.tenants[key.tenant]
+            tenant.update((name, view["tenant"][name]) for name in tenant)
         return outcome
 
     def _apply_reservation(self, event: str, key: Key, parameters: Record) -> Outcome:
         if key.tenant not in self.tenants and "authorised" in parameters:
             parameters = {**parameters, "authorised": False}
-        record = self.reservations.get(key) or blank(reservation_entity, state=ReservationState.ABSENT)
+        view = self.view(event, key)
+        record = view["reservation"]
         was = record["state"]
-        view: dict[str, MutableRecord] = {
-            "reservation": record,
-            "tenant": self.tenants.get(key.tenant) or blank(tenant_entity),
-            "pool": self.pool,
-            "queue": {"ahead": self._ahead(key) if event in _ASKS_THE_QUEUE else 0},
-        }
         outcome = apply_row(self._reservation, view, event, parameters, self._watch)
         self._file(key, record, was)
         return outcome

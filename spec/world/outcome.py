@@ -25,8 +25,17 @@ class Outcome:
 
 def blank(entity: Entity, **values: Value) -> MutableRecord:
     """Return a record of `entity` with zero, false and nobody everywhere but in `values`."""
-    unset: Mapping[object, Value] = {Kind.INTEGER: 0, Kind.BOOLEAN: False, Kind.NAME: 0}
-    return {name: values[name] if name in values else unset[kind] for name, kind in entity.fields.items()}
+    if id(entity) not in _BLANKS:
+        unset = {name: _UNSET.get(kind) for name, kind in entity.fields.items()}
+        _BLANKS[id(entity)] = entity, unset
+    record = _BLANKS[id(entity)][1].copy()
+    record.update((name, value) for name, value in values.items() if name in record)
+    return record
+
+
+_UNSET: Mapping[object, Value] = {Kind.INTEGER: 0, Kind.BOOLEAN: False, Kind.NAME: 0}
+_BLANKS: dict[int, tuple[Entity, MutableRecord]] = {}
+"""The blank record of each entity that was asked for, by the entity's identity."""
 
 
 def apply_row(
