@@ -122,6 +122,19 @@ def _adapter_part(x: torch.Tensor, scopes: torch.Tensor, inwards: torch.Tensor, 
     return (strength * outward.float()).to(x.dtype)
 
 
+def adapt(
+    shape: ModelShape, layer: LayerWeights, projected: torch.Tensor, normed: torch.Tensor, scopes: torch.Tensor
+) -> torch.Tensor:
+    """Add in place what the scopes' adapters make of `normed` to the keys and values in `projected`, [rows, query width
+    and two KV widths].
+    """
+    if len(layer.key_adapter_in) > 1:  # scope 0 alone is the base model
+        key, value = projected[:, shape.query_width :].chunk(2, dim=-1)
+        key += _adapter_part(normed, scopes, layer.key_adapter_in, layer.key_adapter_out)
+        value += _adapter_part(normed, scopes, layer.value_adapter_in, layer.value_adapter_out)
+    return projected
+
+
 def project_qkv(
     shape: ModelShape,
     layer: LayerWeights,
@@ -134,11 +147,7 @@ def project_qkv(
     hidden].
     """
     normed = rms_norm(x, layer.input_norm, shape.norm_eps)
-    projected = products.query_key_value(normed)
-    if len(layer.key_adapter_in) > 1:  # scope 0 alone is the base model
-        key, value = projected[:, shape.query_width :].chunk(2, dim=-1)
-        key += _adapter_part(normed, scopes, layer.key_adapter_in, layer.key_adapter_out)
-        value += _adapter_part(normed, scopes, layer.value_adapter_in, layer.value_adapter_out)
+    projected = adapt(shape, layer, products.query_key_value(normed), normed, scopes)
     heads = projected.view(len(x), -1, shape.head_size)
     rotated = rotate(heads[:, : shape.heads + shape.kv_heads], turns)
     return rotated[:, : shape.heads], rotated[:, shape.heads :], heads[:, shape.heads + shape.kv_heads :]

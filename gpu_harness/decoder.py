@@ -152,16 +152,19 @@ class PagedDecoder:
         x = weights.embedding.index_select(0, tokens)
         turns = self._turns.index_select(0, plan.positions)
         views = self._attention.views(plan)
+        project, finish = project_qkv, finish_layer
+        if self._kernels is not None and bucket is None:  # nothing asks for bits that torch gives as well
+            project, finish = self._kernels.project, self._kernels.finish
         layers = zip(weights.layers, self.recipe.products(weights).layers, self.memory.kv, strict=True)
         for layer, products, pages in layers:
-            q, k, v = in_buckets(partial(project_qkv, shape, layer, products), bucket, x, turns, plan.scopes)
+            q, k, v = in_buckets(partial(project, shape, layer, products), bucket, x, turns, plan.scopes)
             if self._kernels is not None:
                 attended = self._kernels.attended((q, k, v), pages, plan, before)
             else:
                 pages[plan.write_pages, 0, plan.write_slots] = k
                 pages[plan.write_pages, 1, plan.write_slots] = v
                 attended = self._attention.attended(q, pages, views)
-            (x,) = in_buckets(partial(finish_layer, shape, layer, products), bucket, x, attended)
+            (x,) = in_buckets(partial(finish, shape, layer, products), bucket, x, attended)
         return x
 
 

@@ -25,6 +25,7 @@ from kvescrow.gpu_harness.kernels.attention import BLOCK, SPLIT, attend_splits, 
 from kvescrow.gpu_harness.kernels.contiguous import attend_contiguous
 from kvescrow.gpu_harness.kernels.looks import PAGES_A_PROGRAM, look_at_pages
 from kvescrow.gpu_harness.kernels.products import BLOCK_K, STAGES, TILE_COLUMNS, TILE_ROWS, multiply_tiles
+from kvescrow.gpu_harness.kernels.rows import GATE_LANES, gate_rows, normalise_rows, turn_rows
 from kvescrow.gpu_harness.kernels.stamps import DESCRIPTOR_ARGUMENTS
 from kvescrow.gpu_harness.kernels.writes import write_rows
 from kvescrow.gpu_harness.model import ModelShape
@@ -43,10 +44,14 @@ _OTHERS = {
     "outputs": "*fp32",
     "is_written": "*i1",
     "scale": "fp32",
+    "eps": "fp32",
+    "turns": "*fp32",
     "layer_words": "i64",
     **dict.fromkeys(("splits", "begin", "count", "capacity", "rows", "columns", "words", "stride"), "i32"),
 }
-_OF_THE_MODEL = frozenset({"query", "pages", "attended", "cache", "result", "x", "weight", "key", "value"})
+_OF_THE_MODEL = frozenset(
+    {"projected", "gate_up", "query", "pages", "attended", "cache", "result", "x", "weight", "key", "value"}
+)
 """Operands in the type of the model; every other one that is not among the above is a descriptor of int64."""
 
 
@@ -58,6 +63,7 @@ class Specialisation:
     dtype: torch.dtype
     constants: Mapping[str, int | bool]
     stages: int = 3
+    warps: int = 4
 
     @property
     def name(self) -> str:
@@ -124,6 +130,15 @@ def _of_shape(shape: ModelShape, dtype: torch.dtype) -> Iterator[Specialisation]
     for columns in (shape.hidden, shape.query_width, shape.feed_forward):
         tiles = {"TILE_ROWS": TILE_ROWS, "TILE_COLUMNS": TILE_COLUMNS, "BLOCK_K": BLOCK_K[dtype]}
         yield Specialisation(multiply_tiles, dtype, {"WIDTH": columns, **tiles}, STAGES)
+    yield from _of_rows(shape, dtype)
+
+
+def _of_rows(shape: ModelShape, dtype: torch.dtype) -> Iterator[Specialisation]:
+    width = {"WIDTH": shape.hidden, "LANES": triton.next_power_of_2(shape.hidden)}
+    yield Specialisation(normalise_rows, dtype, width)
+    heads = {"HEADS": shape.heads, "KV_HEADS": shape.kv_heads, "HEAD": shape.head_size}
+    yield Specialisation(turn_rows, dtype, heads, warps=1)
+    yield Specialisation(gate_rows, dtype, {"WIDTH": shape.feed_forward, "LANES": GATE_LANES})
 
 
 def built(each: Specialisation, capability: int = COMPUTE_CAPABILITY) -> Built:
@@ -131,7 +146,9 @@ def built(each: Specialisation, capability: int = COMPUTE_CAPABILITY) -> Built:
     began = time.monotonic()
     try:
         compiled = triton.compile(
-            each.source(), target=GPUTarget("cuda", capability, WARP), options={"num_stages": each.stages}
+            each.source(),
+            target=GPUTarget("cuda", capability, WARP),
+            options={"num_stages": each.stages, "num_warps": each.warps},
         )
     except Exception as error:  # a compiler raises whatever it likes, and the others are still to be built
         return Built(each.name, time.monotonic() - began, 0, 0, 0, False, f"{type(error).__name__}: {error}")

@@ -5,6 +5,7 @@ import torch
 from kvescrow.gpu_harness.inspection import LISTING_KINDS, Counters, Inspection, Inspector
 from kvescrow.gpu_harness.kernels.attention import attend
 from kvescrow.gpu_harness.kernels.looks import look
+from kvescrow.gpu_harness.kernels.rows import finish_rows, project_rows
 from kvescrow.gpu_harness.kernels.stamps import KINDS
 from kvescrow.gpu_harness.kernels.writes import write
 from kvescrow.gpu_harness.pages import PagedMemory
@@ -19,6 +20,9 @@ class KernelSteps(Inspector):
     def __init__(self, memory: PagedMemory, positions: int, *, watched: bool) -> None:
         super().__init__(memory)
         self._positions, self._watched = positions, watched
+
+    project, finish = staticmethod(project_rows), staticmethod(finish_rows)
+    """Row work, for steps that need not have the bits of torch."""
 
     def before(self, plan: StepPlan, ticket: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Counters, as `Counters` has them, with what is wrong before the model reads."""

@@ -13,6 +13,8 @@ from attrs import evolve
 
 from kvescrow.gpu_harness import replays
 from kvescrow.gpu_harness.arithmetic import Recipe
+from kvescrow.gpu_harness.conform.platform import open_platform
+from kvescrow.gpu_harness.conform.settings import Settings
 from kvescrow.gpu_harness.descriptor import pack
 from kvescrow.gpu_harness.evidence import NOTHING, EvidenceKind
 from kvescrow.gpu_harness.model import tuned
@@ -20,6 +22,7 @@ from kvescrow.gpu_harness.oracle import DenseOracle, compare_with_oracle, same_b
 from kvescrow.gpu_harness.pages import GENERATION, PageClaim
 from kvescrow.gpu_harness.plan import Segment, StepBatch, StepPlan, plan_step
 from kvescrow.gpu_harness.replays import Bucket, Outputs, Replays, bucket_of, padded
+from kvescrow.gpu_harness.sabotage import CAUGHT, sabotaged, unsabotaged
 from tests.gpu_harness.conftest import POSITIONS, Rig
 
 if TYPE_CHECKING:
@@ -166,3 +169,16 @@ def test_a_size_runs_once_is_captured_once_and_then_replayed(monkeypatch: pytest
     assert [graph.replayed for graph in graphs] == [3, 1]
     assert [run(position, "decode", others) for position in (7, 8)] == [77, 88]
     assert [graph.replayed for graph in graphs] == [3, 1, 1]
+
+
+@pytest.mark.parametrize("sabotage", [None, "padding-rows-on-page-0", "descriptor-slot-reused"])
+def test_a_worker_whose_steps_have_fixed_sizes_conforms_and_its_mistakes_are_found(sabotage: str | None) -> None:
+    settings = Settings()
+    with open_platform(settings) as platform:
+        platform.probe = evolve(platform.probe, recipe=evolve(platform.probe.recipe, replayed=True))
+        if sabotage is None:
+            run = unsabotaged(platform, settings)
+            assert (run.evidence, run.violations) == (NOTHING, ())
+            assert run.exact and run.tally.steps > 50
+        else:
+            assert sabotaged(sabotage, platform, settings).verdict == CAUGHT

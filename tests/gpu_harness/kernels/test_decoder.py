@@ -43,11 +43,11 @@ def test_logits_are_the_oracle_s_bit_for_bit(device: Device, recipe: Recipe) -> 
 
 def test_fast_kernels_compute_the_model_too(device: Device) -> None:
     shape = evolve(SHAPES["tiny"], layers=1, vocabulary=128)
-    rig = Rig(device, seeded_weights(shape, 7), FAST_KERNELS)
-    request = rig.admit(0, [5, 6, 7] * 8, COUNT)
+    rig = Rig(device, seeded_weights(shape, 7, scopes=SCOPES), FAST_KERNELS)
+    request = rig.admit(0, [5, 6, 7] * 8, COUNT, scope=1)
     rig.play([request], COUNT, 1000, random.Random(1))
     torch.testing.assert_close(
-        request.logits[0].double(), plain_logits(rig.weights, request.prompt)[-1], atol=1e-5, rtol=0
+        request.logits[0].double(), plain_logits(rig.weights, request.prompt, 1)[-1], atol=1e-5, rtol=0
     )
     assert rig.evidence == NOTHING
     assert Rig(device, rig.weights, FAST).decoder.recipe == FAST  # on the CPU, fast is the library's attention
