@@ -9,6 +9,7 @@ import pickle
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from types import MappingProxyType
+from typing import Any
 
 from kvescrow.gpu_harness.conform.conduct import Conduct, LaunchedStep
 from kvescrow.gpu_harness.conform.machine import HereMachine
@@ -35,7 +36,7 @@ def send(connection: Connection, message: object) -> None:
     connection.send_bytes(pickle.dumps(message))
 
 
-def receive(connection: Connection) -> object:
+def receive(connection: Connection) -> Any:
     """Return the next message. Raises EOFError where the other side is gone."""
     return pickle.loads(connection.recv_bytes())
 
@@ -51,7 +52,7 @@ def serve(connection: Connection, settings: Settings, probe: ProbeResult, epoch:
         try:
             send(connection, None)
             while True:
-                name, arguments = receive(connection)  # type: ignore[misc]
+                name, arguments = receive(connection)
                 try:
                     answer = True, getattr(served, name)(*arguments)
                 except Exception as error:

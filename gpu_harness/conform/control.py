@@ -33,6 +33,7 @@ from kvescrow.spec.vocabulary import (
     Reserve,
     Start,
     StopOutcome,
+    Sweep,
 )
 
 POOL = "conform"
@@ -208,8 +209,10 @@ class Control:
         All of them are but those whose cancel was accepted, and each stays charged: time proves no stop.
         """
         before = self._ledger.snapshot().pool_active
-        done = self._admission.advance()
-        suspected = {each.event.key for each in done if each.reply.decision is Decision.SUSPECTED}  # type: ignore[union-attr]
+        swept = [(each.event, each.reply) for each in self._admission.advance()]
+        suspected = {
+            event.key for event, reply in swept if isinstance(event, Sweep) and reply.decision is Decision.SUSPECTED
+        }
         if suspected != {serving.key for serving in lost if not serving.cancel_sent}:
             raise ConformFault(f"of the dead worker's executions, these became suspect: {sorted(map(str, suspected))}")
         if self._ledger.snapshot().pool_active != before:

@@ -73,8 +73,14 @@ def platform() -> Iterator[Platform]:
         yield opened
 
 
-def test_what_a_process_computes_is_what_is_computed_here_until_it_is_gone(platform: Platform) -> None:
-    machine = ApartMachine(SETTINGS, platform.probe, epoch=0)
+@pytest.fixture(scope="module")
+def machine(platform: Platform) -> Iterator[ApartMachine]:
+    opened = ApartMachine(SETTINGS, platform.probe, epoch=0)
+    yield opened
+    opened.close()
+
+
+def test_what_a_process_computes_is_what_is_computed_here(platform: Platform, machine: ApartMachine) -> None:
     prompt = tuple(range(1, 20))
     machine.pages.grant(machine.prefill, [3, 4], owner=7, scope=1, first_index=0)
     batch = StepBatch(1, [Segment(7, 1, 0, 0, prompt, tuple(machine.pages.claims([3, 4])))])
@@ -88,27 +94,21 @@ def test_what_a_process_computes_is_what_is_computed_here_until_it_is_gone(platf
     assert result.evidence == NOTHING
     assert (result.tokens, result.logits[0].tolist()) == (oracle.tokens, oracle.logits[0].tolist())
     assert machine.pages.sums([3]).result() == {3: oracle.sums[0]}
-    machine.hold(machine.decode)
+
+
+def test_what_is_raised_there_is_raised_here(machine: ApartMachine) -> None:
+    with pytest.raises(ValueError, match="page 0 is not one of 1"):
+        machine.pages.grant(machine.prefill, [0], owner=7, scope=1, first_index=0)
     with pytest.raises(DeviceError, match="stream prefill is another process's"):
         machine.prefill.launch(lambda: None)
-    machine.kill()
-    assert multiprocessing.active_children() == []
 
 
 def test_a_process_that_ends_without_being_killed_is_no_fence(platform: Platform) -> None:
+    before = multiprocessing.active_children()
     machine = ApartMachine(SETTINGS, platform.probe, epoch=0)
-    (child,) = multiprocessing.active_children()
+    (child,) = (each for each in multiprocessing.active_children() if each not in before)
     child.terminate()
-    child.join(60)
     with pytest.raises(WorkerDied, match=f"process {child.pid} is gone"):
         machine.load(1)
     with pytest.raises(DeviceError, match="its exit status is -15"):
         machine.kill()
-
-
-def test_what_is_raised_there_is_raised_here(platform: Platform) -> None:
-    machine = ApartMachine(SETTINGS, platform.probe, epoch=0)
-    with pytest.raises(ValueError, match="page 0 is not one of 1"):
-        machine.pages.grant(machine.prefill, [0], owner=7, scope=1, first_index=0)
-    machine.close()
-    assert multiprocessing.active_children() == []
