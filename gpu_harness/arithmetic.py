@@ -15,6 +15,7 @@ from attrs import evolve, frozen
 
 from kvescrow.gpu_harness.model import LayerWeights, ModelShape, ModelWeights
 from kvescrow.gpu_harness.products import LayerProducts, ModelProducts, Product
+from kvescrow.spec.vocabulary import UserError
 
 ATTENTION_BLOCK = 64
 """Tokens per attention block: the split of the sum over the context, fixed for every row and every length."""
@@ -97,11 +98,17 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
 
 def rope_table(shape: ModelShape, positions: int, device: torch.device) -> torch.Tensor:
     """What `rotate` takes for each position, [positions, 2, head_size] fp32: (cos, cos) and (-sin, sin), from fp64 so
-    that every reader rounds the same number.
+    that every reader rounds the same number. Raises UserError for positions beyond what the scaling can take.
     """
-    exponents = torch.arange(0, shape.head_size, 2, dtype=torch.float64) / shape.head_size
-    angles = torch.arange(positions, dtype=torch.float64)[:, None] / shape.rope_theta**exponents
-    cos, sin = angles.cos(), angles.sin()
+    most = None if shape.rope_scaling is None else shape.rope_scaling.most_positions
+    if most is not None and positions > most:
+        raise UserError(
+            f"rope type 'dynamic': {positions} positions are more than the {most} that the model was trained for, and "
+            "beyond those a shared page would depend on who reads it; give fewer, or weights with another scaling"
+        )
+    frequencies = torch.tensor(shape.rope_frequencies, dtype=torch.float64)
+    angles = torch.arange(positions, dtype=torch.float64)[:, None] * frequencies
+    cos, sin = angles.cos() * shape.rope_amplitude, angles.sin() * shape.rope_amplitude
     return torch.stack([torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)], dim=1).float().to(device)
 
 

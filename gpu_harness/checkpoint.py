@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from kvescrow.gpu_harness.model import LayerWeights, ModelShape, ModelWeights, scope_adapters
+from kvescrow.gpu_harness.rope import scaling_of
 from kvescrow.spec.vocabulary import UserError
 
 _LAYER_TENSORS = {
@@ -61,6 +62,9 @@ def shape_from_config(path: Path) -> ModelShape:
         raise UserError(f"{path}: must be a JSON object")
     _refuse_other_models(path, config)
     rope = config.get("rope_parameters") or {}
+    scaling = config.get("rope_scaling") or rope
+    if not isinstance(rope, dict) or not isinstance(scaling, dict):
+        raise UserError(f"{path}: rope_parameters and rope_scaling must be objects")
     heads = _number(path, config, "num_attention_heads")
     hidden = _number(path, config, "hidden_size")
     return ModelShape(
@@ -74,17 +78,16 @@ def shape_from_config(path: Path) -> ModelShape:
         rope_theta=float(rope.get("rope_theta") or config.get("rope_theta") or 10_000.0),
         norm_eps=float(config.get("rms_norm_eps", 1e-6)),
         tied=bool(config.get("tie_word_embeddings", False)),
+        rope_scaling=scaling_of(scaling, config.get("max_position_embeddings"), path),
     )
 
 
 def _refuse_other_models(path: Path, config: dict[str, Any]) -> None:
-    rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
     wanted = {
         "model_type": (config.get("model_type"), ("llama",)),
         "hidden_act": (config.get("hidden_act", "silu"), ("silu",)),
         "attention_bias": (config.get("attention_bias", False), (False,)),
         "mlp_bias": (config.get("mlp_bias", False), (False,)),
-        "rope type": (rope.get("rope_type", rope.get("type", "default")), ("default",)),
     }
     for name, (found, known) in wanted.items():
         if found not in known:

@@ -59,6 +59,9 @@ class GgufFile:
     @property
     def shape(self) -> ModelShape:
         """The shape that the file's fields say. Raises UserError."""
+        scaling = self._field("llama.rope.scaling.type", "none")
+        if scaling != "none":
+            raise UserError(f"{self._path}: rope scaling is {scaling!r}; of a GGUF file only 'none' is supported")
         hidden, heads = (int(self._field(f"llama.{name}")) for name in ("embedding_length", "attention.head_count"))
         return ModelShape(
             layers=int(self._field("llama.block_count")),

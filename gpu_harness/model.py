@@ -16,6 +16,7 @@ import torch
 from attrs import Attribute, evolve, field, frozen
 
 from kvescrow.gpu_harness.products import ModelProducts, model_products
+from kvescrow.gpu_harness.rope import RopeScaling, frequencies_of
 from kvescrow.spec.vocabulary import UserError
 
 ADAPTER_SCALE = 1e-2
@@ -50,12 +51,23 @@ class ModelShape:
     rope_theta: float = field(default=10_000.0, validator=_positive)
     norm_eps: float = field(default=1e-5, validator=_positive)
     tied: bool = False
+    rope_scaling: RopeScaling | None = None
 
     def __attrs_post_init__(self) -> None:
         if self.heads % self.kv_heads:
             raise UserError(f"model shape: heads ({self.heads}) must be a multiple of kv_heads ({self.kv_heads})")
         if self.head_size % 2:
             raise UserError(f"model shape: head_size ({self.head_size}) must be even for rotary positions")
+
+    @property
+    def rope_frequencies(self) -> list[float]:
+        """Radians a position of each rotary pair of a head."""
+        return frequencies_of(self.rope_theta, self.head_size, self.rope_scaling)
+
+    @property
+    def rope_amplitude(self) -> float:
+        """Factor of the cosine and the sine of rotary positions."""
+        return 1.0 if self.rope_scaling is None else self.rope_scaling.amplitude
 
     @property
     def group(self) -> int:

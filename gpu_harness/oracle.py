@@ -45,7 +45,7 @@ class DenseOracle:
         self._products = recipe.products(weights)
         cache = torch.zeros(shape.layers, 2, shape.kv_heads, capacity, shape.head_size)
         self._cache = cache.to(weights.embedding.device, weights.dtype)
-        self._frequencies = [shape.rope_theta ** -(2 * i / shape.head_size) for i in range(shape.head_size // 2)]
+        self._frequencies, self._amplitude = shape.rope_frequencies, shape.rope_amplitude
         self.length = 0
 
     def run(self, prompt: Sequence[int], count: int, *, chunk: int = 1) -> OracleRun:
@@ -90,8 +90,8 @@ class DenseOracle:
         device = weights.embedding.device
         begin, self.length = self.length, self.length + len(tokens)
         angles = [[p * f for f in self._frequencies] for p in range(begin, self.length)]
-        cosines = torch.tensor([[math.cos(a) for a in row] for row in angles], device=device)
-        sines = torch.tensor([[math.sin(a) for a in row] for row in angles], device=device)
+        cosines = torch.tensor([[math.cos(a) * self._amplitude for a in row] for row in angles], device=device)
+        sines = torch.tensor([[math.sin(a) * self._amplitude for a in row] for row in angles], device=device)
         x = self._rows(weights.embedding[torch.tensor(tokens, device=device)])
         for layer, products, cache in zip(weights.layers, self._products.layers, self._cache, strict=True):
             query, key, value = self._projected(products, layer, self._norm(x, layer.input_norm), len(tokens))
@@ -218,8 +218,9 @@ def plain_logits(weights: ModelWeights, tokens: Sequence[int], scope: int = 0) -
     shape, count = weights.shape, len(tokens)
     wide = weights.converted("cpu", torch.float64)
     x = wide.embedding[torch.tensor(tokens)]
-    frequencies = shape.rope_theta ** -(torch.arange(0, shape.head_size, 2, dtype=torch.float64) / shape.head_size)
-    turns = torch.polar(torch.ones(1, dtype=torch.float64), torch.arange(count)[:, None] * frequencies)
+    frequencies = torch.tensor(shape.rope_frequencies, dtype=torch.float64)
+    amplitude = torch.tensor([shape.rope_amplitude], dtype=torch.float64)
+    turns = torch.polar(amplitude, torch.arange(count)[:, None] * frequencies)
     mask = torch.ones(count, count, dtype=torch.bool).tril()
 
     def norm(values: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:

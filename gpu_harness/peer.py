@@ -41,6 +41,8 @@ def transformers_model(weights: ModelWeights, positions: int) -> "LlamaForCausal
     except ImportError as failure:
         raise UserError("the comparison needs the package transformers; install kvescrow[targets]") from failure
     shape = weights.shape
+    if shape.rope_scaling is not None:
+        raise UserError("the comparison with transformers is for models without a scaling of their positions")
     config: Any = LlamaConfig(
         vocab_size=shape.vocabulary,
         hidden_size=shape.hidden,
