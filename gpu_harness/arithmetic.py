@@ -28,7 +28,7 @@ class Recipe:
     `least_rows`: products have at least this many rows; below it MKL uses kernels with other bits.
     `row_bucket`, `query_tile`, `item_bucket`: if set, row work is done in buckets of exactly so many rows,
     queries of one request are attended in tiles of exactly so many tokens, attention blocks in buckets of
-    exactly so many (block, KV head) items; if None, any size above `least_rows` has the same bits on this
+    exactly so many items; if None, any size above `least_rows` has the same bits on this
     device.
     """
 
@@ -179,16 +179,24 @@ def logits_of(weights: ModelWeights, head: Product, x: torch.Tensor) -> tuple[to
 def attend_block(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, hidden: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """One block of attention for each item: row maximum, sum of exponentials, unnormalised output.
+    """One block of attention for each item: row maximum, sum of exponentials, unnormalised output, each [items,
+    kv_heads, rows, ...].
 
-    q [items, rows, head_size] scaled fp32; k, v [items, ATTENTION_BLOCK, head_size] fp32, v zero wherever
-    nothing was written (a NaN there would pass through the product with a zero weight); hidden [items, rows,
+    q [items, kv_heads, rows, head_size] scaled fp32; k, v [items, ATTENTION_BLOCK, kv_heads, head_size] fp32 as they
+    were gathered, since a product takes rows that lie apart for what a copy would cost, and gives the same bits; v zero
+    wherever nothing was written (a NaN there would pass through the product with a zero weight); hidden [items, rows,
     ATTENTION_BLOCK] bool: tokens that the row does not attend to.
     """
-    scores = torch.bmm(q, k.transpose(1, 2)).masked_fill_(hidden, -torch.inf)
-    top = scores.amax(-1, keepdim=True)
+    items, heads, rows, head_size = q.shape
+    scores = q.new_empty(heads, items, rows, ATTENTION_BLOCK)
+    for head in range(heads):
+        torch.bmm(q[:, head], k[:, :, head].transpose(1, 2), out=scores[head])
+    top = scores.masked_fill_(hidden, -torch.inf).amax(-1, keepdim=True)
     exponentials = scores.sub_(top.masked_fill(top == -torch.inf, 0.0)).exp_()
-    return top, exponentials.sum(-1, keepdim=True), torch.bmm(exponentials, v)
+    output = q.new_empty(heads, items, rows, head_size)
+    for head in range(heads):
+        torch.bmm(exponentials[head], v[:, :, head], out=output[head])
+    return top.transpose(0, 1), exponentials.sum(-1, keepdim=True).transpose(0, 1), output.transpose(0, 1)
 
 
 def combine_blocks(top: torch.Tensor, total: torch.Tensor, output: torch.Tensor) -> torch.Tensor:

@@ -19,10 +19,9 @@ class View:
     """What every layer's attention of a tile needs, made once for the step.
 
     `halves` [2 x tiles x pages]: where K of each page, and then V of each, lies in a layer seen as half pages.
-    `beyond`: places after a context, among those after its full blocks; None: there are none. `hidden`: what each query
-    row must not see, or for fused attention what it sees; None: it sees all. Blocks have them as [tiles, blocks, 1,
-    ATTENTION_BLOCK, 1] and [items, rows, ATTENTION_BLOCK], an item being (tile, block, KV head); fused attention has
-    them as [tiles, tokens, 1, 1] and [tiles, 1, queries, tokens].
+    `beyond` [tiles, tokens, 1, 1]: places after a context, among those after its full blocks; None: there are none.
+    `hidden`: what each query row must not see, [items, rows, ATTENTION_BLOCK], an item being (tile, block); or for
+    fused attention what it sees, [tiles, 1, queries, tokens], and None: it sees all.
     """
 
     tile: Tile
@@ -61,16 +60,9 @@ class GatheredAttention:
     def _block_view(self, tile: Tile) -> View:
         positions = tile.positions.repeat_interleave(self.shape.group, dim=1)
         positions = F.pad(positions, (0, self._block_rows(tile) - positions.shape[1]))  # padding sees one token
-        places = torch.arange(tile.blocks * ATTENTION_BLOCK, device=positions.device).view(1, -1, 1, ATTENTION_BLOCK)
-        hidden = positions[:, None, :, None] < places
-        items = (tile.count, tile.blocks, self.shape.kv_heads)
-        beyond = places[:, tile.full_blocks :] >= tile.ends.view(-1, 1, 1, 1)
-        return View(
-            tile,
-            _halves(tile),
-            beyond.unsqueeze(-1),
-            hidden[:, :, None].expand(*items, -1, -1).reshape(-1, positions.shape[1], ATTENTION_BLOCK),
-        )
+        places = torch.arange(tile.blocks * ATTENTION_BLOCK, device=positions.device)
+        hidden = positions[:, None, :, None] < places.view(1, -1, 1, ATTENTION_BLOCK)
+        return View(tile, _halves(tile), _beyond(tile, places), hidden.flatten(0, 1))
 
     def _block_rows(self, tile: Tile) -> int:
         """Query rows of an item: (token, head of the group), then padding."""
@@ -79,19 +71,19 @@ class GatheredAttention:
     def _in_blocks(self, q: torch.Tensor, pages: torch.Tensor, view: View) -> torch.Tensor:
         """[used rows, query width]."""
         shape, tile = self.shape, view.tile
-        rows, items = self._block_rows(tile), (tile.count, tile.blocks, shape.kv_heads)
-        queries = self._block_queries(q, tile, rows)
+        queries = self._block_queries(q, tile, self._block_rows(tile))
+        items = tile.count * tile.blocks
         keys, values = self._blocks(pages, view)
         assert view.hidden is not None
-        top, total, output = in_buckets(
+        parts = in_buckets(
             attend_block,
             self.recipe.item_bucket,
-            queries[:, None].expand(*items, -1, -1).reshape(-1, rows, shape.head_size),
-            keys.view(-1, ATTENTION_BLOCK, shape.head_size),
-            values.view(-1, ATTENTION_BLOCK, shape.head_size),
+            queries[:, None].expand(-1, tile.blocks, -1, -1, -1).reshape(items, *queries.shape[1:]),
+            keys,
+            values,
             view.hidden,
         )
-        joined = combine_blocks(*(part.view(*items, rows, -1) for part in (top, total, output)))
+        joined = combine_blocks(*(part.view(tile.count, tile.blocks, *part.shape[1:]) for part in parts))
         real = joined[:, :, : tile.size * shape.group]
         split = real.reshape(tile.count, shape.kv_heads, tile.size, shape.group, shape.head_size)
         flat = split.transpose(1, 2).reshape(-1, shape.query_width).to(q.dtype)
@@ -107,16 +99,13 @@ class GatheredAttention:
         return F.pad(queries, (0, 0, 0, missing)) if missing else queries
 
     def _blocks(self, pages: torch.Tensor, view: View) -> tuple[torch.Tensor, torch.Tensor]:
-        """fp32 K and V, each [tiles, blocks, kv_heads, ATTENTION_BLOCK, head_size], contiguous.
+        """fp32 K and V, each [items, ATTENTION_BLOCK, kv_heads, head_size].
 
         V is zero beyond each context: a NaN there would pass through its weight of zero.
         """
-        tile = view.tile
-        gathered = _gathered(pages, view.halves)
-        split = gathered.view(2, tile.count, tile.blocks, ATTENTION_BLOCK, *gathered.shape[-2:])
-        keys, values = split.transpose(3, 4).float().contiguous().unbind(0)
-        if view.beyond is not None:
-            values[:, tile.full_blocks :].masked_fill_(view.beyond, 0.0)
+        contexts = _gathered(pages, view)
+        _clear_beyond(contexts[1:], view)
+        keys, values = contexts.float().view(2, -1, ATTENTION_BLOCK, *pages.shape[-2:]).unbind(0)
         return keys, values
 
     # --- fused ------------------------------------------------------------------------------------------------------
@@ -124,9 +113,7 @@ class GatheredAttention:
     def _fused_view(self, tile: Tile) -> View:
         places = torch.arange(tile.blocks * ATTENTION_BLOCK, device=tile.ends.device)
         if tile.tokens is None:
-            beyond = places[tile.full_blocks * ATTENTION_BLOCK :] >= tile.ends[:, None]
-            seen = tile.positions[:, None, :, None] >= places
-            return View(tile, _halves(tile), beyond[:, :, None, None], seen)
+            return View(tile, _halves(tile), _beyond(tile, places), tile.positions[:, None, :, None] >= places)
         sees_all = tile.size == 1 or _is_whole_context(tile)
         seen = tile.positions[:, None, :, None] >= places[: tile.tokens]
         return View(tile, _halves(tile), None, None if sees_all else seen)
@@ -157,12 +144,9 @@ class GatheredAttention:
 
         Scores of what lies beyond are masked, but a NaN there would pass through the mask, which is added.
         """
-        tile = view.tile
-        gathered = _gathered(pages, view.halves)
-        whole = gathered.view(2, tile.count, -1, *gathered.shape[-2:])
-        if view.beyond is not None:
-            whole[:, :, tile.full_blocks * ATTENTION_BLOCK :].masked_fill_(view.beyond, 0.0)
-        return whole[:, :, : tile.tokens]
+        contexts = _gathered(pages, view)
+        _clear_beyond(contexts, view)
+        return contexts[:, :, : view.tile.tokens]
 
 
 def _is_whole_context(tile: Tile) -> bool:
@@ -175,9 +159,21 @@ def _halves(tile: Tile) -> torch.Tensor:
     return torch.cat([keys, keys + 1])
 
 
-def _gathered(pages: torch.Tensor, halves: torch.Tensor) -> torch.Tensor:
-    """Half pages of one layer [pages, 2, PAGE_LENGTH, kv_heads, head_size], in the order of `halves`."""
-    return pages.flatten(0, 1).index_select(0, halves)
+def _beyond(tile: Tile, places: torch.Tensor) -> torch.Tensor:
+    beyond = places[tile.full_blocks * ATTENTION_BLOCK :] >= tile.ends[:, None]
+    return beyond[:, :, None, None]
+
+
+def _gathered(pages: torch.Tensor, view: View) -> torch.Tensor:
+    """K and V [2, tiles, tokens, kv_heads, head_size] of a tile's pages in one layer, whole blocks of them."""
+    taken = pages.flatten(0, 1).index_select(0, view.halves)
+    return taken.view(2, view.tile.count, -1, *pages.shape[-2:])
+
+
+def _clear_beyond(contexts: torch.Tensor, view: View) -> None:
+    """Write zeros behind each context."""
+    if view.beyond is not None:
+        contexts[:, :, view.tile.full_blocks * ATTENTION_BLOCK :].masked_fill_(view.beyond, 0.0)
 
 
 def _batch_rows(tile: Tile) -> slice | torch.Tensor:
