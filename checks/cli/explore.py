@@ -31,6 +31,9 @@ numpy reads the variable when it is imported, so the search runs in a process of
     help="packed takes every instance; dense and bdd take those whose counters follow from their slots.",
 )
 @click.option("--symmetric", is_flag=True, help="Search one state of each orbit of alike places (packed).")
+@click.option(
+    "--device", type=click.Choice(["cpu", "cuda"]), help="Search in torch there (packed); in numpy by default."
+)
 @click.option("--memory", type=click.IntRange(1), metavar="MIB", help="Most memory; what is available by default.")
 @click.option(
     "--target", metavar="NAME", help="Try every transition on an implementation: ledger-memory, ledger-sqlite, pages."
@@ -50,6 +53,7 @@ def command(
     instances: tuple[str, ...],
     engine: str,
     symmetric: bool,
+    device: str | None,
     memory: int | None,
     target: str | None,
     jobs: int,
@@ -69,12 +73,12 @@ def command(
         return _replay(scenario, json_file)
     if target is not None:
         return _conform(target, instances, jobs, json_file)
-    if _is_slow_sorter() and _SORT not in os.environ and engine in ("auto", "packed"):
+    if _is_slow_sorter() and _SORT not in os.environ and engine in ("auto", "packed") and device is None:
         options = [*instances, "--engine", engine, *(["--symmetric"] if symmetric else [])]
         options += ["--counterexamples", str(counterexamples)]
         options += ["--memory", str(memory)] if memory is not None else []
         return _without_slow_sort([*options, *(["--json", json_file] if json_file is not None else [])])
-    return _explore(instances, engine, symmetric, memory, counterexamples, json_file)
+    return _explore(instances, engine, symmetric, device, memory, counterexamples, json_file)
 
 
 def _is_slow_sorter() -> bool:
@@ -121,7 +125,13 @@ def _replay(scenario: Path, json_file: str | None) -> int:
 
 
 def _explore(
-    names: tuple[str, ...], engine: str, symmetric: bool, memory: int | None, folder: Path, json_file: str | None
+    names: tuple[str, ...],
+    engine: str,
+    symmetric: bool,
+    device: str | None,
+    memory: int | None,
+    folder: Path,
+    json_file: str | None,
 ) -> int:
     from kvescrow.checks.explore import GATE, EngineName, EngineNotInstalled, coverage, explore, instance_called
     from kvescrow.checks.explore.memory import shown_bytes
@@ -140,7 +150,9 @@ def _explore(
                         number, len(chosen), f"{name}: {states:,} states, depth {depth}, {shown_bytes(_resident())}"
                     )
 
-                found.append(explore(instance, EngineName(engine), symmetric=symmetric, memory=limit, show=show))
+                found.append(
+                    explore(instance, EngineName(engine), symmetric=symmetric, device=device, memory=limit, show=show)
+                )
     except EngineNotInstalled as error:
         not_run = {"verdict": "not_run", "engine": engine, "reason": str(error)}
         return conclude(not_run, f"explore: not_run, {error}", json_file)

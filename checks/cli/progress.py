@@ -1,11 +1,9 @@
 """A progress line on standard error where a person watches; nothing where no one does."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 
 class Advance(Protocol):
@@ -19,6 +17,13 @@ class Advance(Protocol):
 @contextmanager
 def progress(title: str) -> Iterator[Advance]:
     """Show a bar called `title` while the block runs."""
+    if not sys.stderr.isatty():
+        yield lambda done, total, what: None
+        return
+    # Late: where nobody watches, nothing is drawn and the library is not loaded.
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),

@@ -30,20 +30,22 @@ class Lookup:
         self._answer = answer
         self._packing = packing
         self._digits = packing.of(group.variables)
-        self._runs = runs(self._digits)
+        self.runs = runs(self._digits)
+        """How the index into the table is drawn from a state."""
         bits = sum(digit.width for digit in self._digits)
         self._sizes = [1 << digit.width for digit in reversed(self._digits)]
-        self._table: Numbers | None = np.full(1 << bits, UNKNOWN, np.int64) if bits <= TABLE_BITS else None
+        self.table: Numbers | None = np.full(1 << bits, UNKNOWN, np.int64) if bits <= TABLE_BITS else None
+        """The number for each index, `UNKNOWN` where no state has asked; None where it would be too large."""
         self._known = _Known()
         self._wide = _Wide(self._digits)
         self._mask = np.int64(mask(self._digits))
-        cached = 0 if self._table is not None else 1 << CACHE_BITS
+        cached = 0 if self.table is not None else 1 << CACHE_BITS
         self._cached_keys = np.full(cached, UNKNOWN, np.int64)
         self._cached = np.zeros(cached, np.int64)
 
     def numbers(self, states: States) -> Numbers:
         """Return the number of the answer for each state."""
-        return self._by_key(states) if self._table is None else self._by_table(self._table, states)
+        return self._by_key(states) if self.table is None else self._by_table(self.table, states)
 
     def _by_table(self, table: Numbers, states: States) -> Numbers:
         index = self._index(states)
@@ -62,7 +64,7 @@ class Lookup:
 
     def _index(self, states: States) -> States:
         index: States | None = None
-        for run in self._runs:
+        for run in self.runs:
             part = states >> run.shift
             part &= run.mask
             if run.place:
@@ -122,7 +124,7 @@ class _Wide:
         self._fits = sum(widths) <= BITS
         self._shifts = dict(zip(variables, accumulate(widths, initial=0), strict=False))
         self._widths = dict(zip(variables, widths, strict=True))
-        self._tables: list[States] = [np.empty(0, np.int64)] * len(digits)
+        self.tables: list[States] = [np.empty(0, np.int64)] * len(digits)
 
     def of(self, keys: States) -> States:
         """Return `keys` with a number of bits for each variable."""
@@ -134,9 +136,9 @@ class _Wide:
             if digit.numbers is None:
                 wide |= part << self._shifts[digit.variables[0]]
                 continue
-            if len(self._tables[place]) < len(digit.records):
-                self._tables[place] = np.array([self._of_record(digit, codes) for codes in digit.records], np.int64)
-            wide |= self._tables[place].take(part)
+            if len(self.tables[place]) < len(digit.records):
+                self.tables[place] = np.array([self._of_record(digit, codes) for codes in digit.records], np.int64)
+            wide |= self.tables[place].take(part)
         return wide
 
     def _of_record(self, digit: Digit, codes: Sequence[int]) -> int:

@@ -28,15 +28,17 @@ SHARE = 4
 """A set of bits may take one part in so many of the memory."""
 
 
-class _Answers:
+class Answers:
     """The numbered behaviours of one group, and how often each occurred."""
 
     def __init__(self, engine: "Engine", group: Group) -> None:
         self.behaviours: list[Behaviour] = []
         self._numbers: dict[Behaviour, int] = {}
-        self._bad: list[int] = []
+        self.bad: list[int] = []
+        """Numbers of the behaviours that break something."""
         self.occurred = np.zeros(0, np.int64)
-        self._deltas: list[States] = []
+        self.deltas: list[States] = []
+        """For each next state in turn what is added to the state, by number; 0 where there is none."""
         self._lengths = np.zeros(0, np.int64)
         self.lookup = Lookup(engine.form, engine.packing, group, lambda: self._number(engine.behave(group)))
 
@@ -45,10 +47,11 @@ class _Answers:
         if number == len(self.behaviours):
             self.behaviours.append(behaviour)
             if behaviour.broken:
-                self._bad.append(number)
+                self.bad.append(number)
         return number
 
-    def _grow(self) -> None:
+    def grow(self) -> None:
+        """Take the behaviours that were met since into the arrays."""
         count = len(self.behaviours)
         if count == len(self._lengths):
             return
@@ -56,12 +59,12 @@ class _Answers:
         table = np.zeros((self._lengths.max(), count), np.int64)
         for number, behaviour in enumerate(self.behaviours):
             table[: len(behaviour.deltas), number] = behaviour.deltas
-        self._deltas = list(table)
+        self.deltas = list(table)
         self.occurred = np.concatenate((self.occurred, np.zeros(count - len(self.occurred), np.int64)))
 
     def count(self, numbers: Numbers, weights: States | None) -> list[int]:
         """Count what occurs; return how many states have a first next state by this group, a second, and so on."""
-        self._grow()
+        self.grow()
         counts = np.bincount(numbers, minlength=len(self.behaviours))
         weighted = counts if weights is None else np.bincount(numbers, weights, len(self.behaviours)).astype(np.int64)
         self.occurred += weighted
@@ -73,7 +76,7 @@ class _Answers:
 
         `left` is what `count` returned.
         """
-        for depth, deltas in enumerate(self._deltas[: len(left)]):
+        for depth, deltas in enumerate(self.deltas[: len(left)]):
             if not left[depth]:
                 return
             if left[depth] < SPARSE * len(states):
@@ -85,7 +88,7 @@ class _Answers:
 
     def breaks(self, numbers: Numbers) -> tuple[int, Break] | None:
         """Return (position of a state, what breaks there); None where nothing does."""
-        for number in self._bad:
+        for number in self.bad:
             where = np.flatnonzero(numbers == number)
             if len(where):
                 return int(where[0]), self.behaviours[number].broken[0]
@@ -102,7 +105,7 @@ class Engine:
         self.form = form
         self.packing = packing_of(form.instance.name, form.views.variables) if packing is None else packing
         self._keeper = Keeper(form) if self.packing.apart else None
-        self.answers = [_Answers(self, group) for group in form.groups]
+        self.answers = [Answers(self, group) for group in form.groups]
         self.symmetry = Symmetry(form.instance, form, self.packing) if symmetric else None
         self.sums = Sums(form, self.packing)
         self.first = self.packing.pack(form.views.first())
@@ -114,6 +117,11 @@ class Engine:
     def _check(self, group: Group, changes: Changes) -> None:
         if self._keeper is not None:
             self._keeper.step(group, changes)
+
+    @property
+    def looks_at_counters(self) -> bool:
+        """Return whether counters must be compared with what they count in every state, not only in the first."""
+        return self._keeper is None and bool(self.form.counters)
 
     def broken_sum(self, states: States) -> tuple[int, Break] | None:
         """Return (position, invariant) of a state in which a counter is not what it counts; None where all are."""
@@ -172,6 +180,20 @@ def _searched(engine: Engine, watcher: Watcher, started: float) -> Exploration:
         if found is None and len(newest):
             depth += 1
         frontier = newest
+    return concluded(engine, str(seen), full, depth, found, started, orbits=seen.size if engine.symmetry else None)
+
+
+def concluded(
+    engine: Engine,
+    kept: str,
+    states: int,
+    depth: int,
+    found: tuple[int, Break] | None,
+    started: float,
+    *,
+    orbits: int | None = None,
+) -> Exploration:
+    """Return what a search came to, from what occurred on the way; `found` is (state, what breaks there)."""
     occurred = [
         (behaviour, int(count))
         for answers in engine.answers
@@ -182,8 +204,8 @@ def _searched(engine: Engine, watcher: Watcher, started: float) -> Exploration:
         instance=engine.form.instance.name,
         engine="packed",
         why="",
-        kept=str(seen),
-        states=full,
+        kept=kept,
+        states=states,
         transitions=sum(b.fired * count for b, count in occurred),
         moves=sum(b.changed * count for b, count in occurred),
         depth=depth,
@@ -193,7 +215,7 @@ def _searched(engine: Engine, watcher: Watcher, started: float) -> Exploration:
         rows=frozenset().union(*(b.rows for b, _ in occurred)),
         reached=frozenset().union(*(b.reached for b, _ in occurred)),
         cut=sum(b.cut * count for b, count in occurred),
-        orbits=seen.size if engine.symmetry else None,
+        orbits=orbits,
         left_out=engine.form.laws.left_out,
     )
 

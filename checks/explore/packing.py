@@ -5,7 +5,8 @@ numbered as they are met. Either way a number that does not fit its bits is an e
 to it is first tabulated, so that no arithmetic on states can spill into a neighbour.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import accumulate
 
 from attrs import define, evolve, field, frozen
@@ -80,6 +81,11 @@ class Packing:
     indexed: bool = False
     """Whether a state is told by an index: its key, short enough for a bit each."""
 
+    @cached_property
+    def digit_of(self) -> Mapping[int, Digit]:
+        """Return the digit that stands for each variable."""
+        return {variable: digit for digit in self.digits for variable in digit.variables}
+
     @property
     def key_bits(self) -> int:
         """Return how many bits tell one state from another."""
@@ -111,15 +117,13 @@ class Packing:
 
         Where the records of a place are numbered this depends on the whole record, which is noted in `read`.
         """
-        changed = {variable for variable, _ in changes}
         after = list(codes)
         for variable, code in changes:
             after[variable] = code
         total = 0
-        for digit in self.digits:
-            if changed.intersection(digit.variables):
-                total += (digit.number(after) - digit.number(codes)) << digit.shift
-                read.update(digit.variables)
+        for digit in {self.digit_of[variable].shift: self.digit_of[variable] for variable, _ in changes}.values():
+            total += (digit.number(after) - digit.number(codes)) << digit.shift
+            read.update(digit.variables)
         return total
 
     def of(self, variables: Sequence[int]) -> tuple[Digit, ...]:

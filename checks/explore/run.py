@@ -5,7 +5,7 @@ from enum import Enum
 
 from attrs import evolve, frozen
 
-from kvescrow.checks.explore import bdd, catalogue, dense, interpreter, packed
+from kvescrow.checks.explore import bdd, catalogue, dense, interpreter, packed, torch_search
 from kvescrow.checks.explore.certified import NotCertified
 from kvescrow.checks.explore.instance import Instance
 from kvescrow.checks.explore.memory import Watcher, available_bytes
@@ -33,7 +33,7 @@ class EngineName(Enum):
 
 
 class EngineNotInstalled(Exception):
-    """The engine needs a package that is not installed; the message says which."""
+    """The engine needs a package or a device that is not here; the message says which."""
 
 
 def explore(
@@ -41,13 +41,15 @@ def explore(
     engine: EngineName = EngineName.AUTO,
     *,
     symmetric: bool = False,
+    device: str | None = None,
     memory: int | None = None,
     show: Show | None = None,
 ) -> Exploration:
     """Search every reachable state of `instance`.
 
-    `symmetric` searches one state of each orbit of alike places, on the packed engine. `memory` is in bytes, what the
-    system has where it is None. Raises `UserError` where the engine does not take the instance or memory would run
+    `symmetric` searches one state of each orbit of alike places, on the packed engine; `device`, cpu or cuda, has that
+    engine's arrays in torch there, in numpy where it is None. `memory` is in bytes, what the system has where it is
+    None. Raises `UserError` where the engine does not take the instance or memory would run
     out, and `EngineNotInstalled`.
     """
     name = EngineName.PACKED if engine is EngineName.AUTO else engine
@@ -55,10 +57,12 @@ def explore(
     watcher = Watcher(instance.name, name.value, available_bytes() if memory is None else memory, shown)
     if symmetric and name is not EngineName.PACKED:
         raise UserError(f"`--symmetric` is of the packed engine, not of {name.value}")
+    if device is not None and (symmetric or name is not EngineName.PACKED):
+        raise UserError("`--device` is of the packed engine without `--symmetric`")
     if symmetric and not instance.alike:
         raise UserError(f"instance {instance.name} has no alike places: leave `--symmetric` out")
     try:
-        found = _search(name, instance, watcher, symmetric)
+        found = _search(name, instance, watcher, symmetric, device)
     except NotCertified as error:
         raise UserError(
             f"instance {instance.name}: the {name.value} engine does not take it, since {error}; use `--engine packed`"
@@ -70,7 +74,7 @@ def explore(
     return evolve(found, why=why, unfired=unfired)
 
 
-def _search(name: EngineName, instance: Instance, watcher: Watcher, symmetric: bool) -> Exploration:
+def _search(name: EngineName, instance: Instance, watcher: Watcher, symmetric: bool, device: str | None) -> Exploration:
     match name:
         case EngineName.INTERPRETER:
             return interpreter.search(instance, watcher)
@@ -80,6 +84,11 @@ def _search(name: EngineName, instance: Instance, watcher: Watcher, symmetric: b
             if not bdd.installed():
                 raise EngineNotInstalled("package dd is not installed: pip install 'kvescrow[explore]'")
             return bdd.search(instance, watcher)
+        case _ if device is not None:
+            why = torch_search.missing(device)
+            if why:
+                raise EngineNotInstalled(why)
+            return torch_search.search(instance, watcher, device)
         case _:
             return packed.search(instance, watcher, symmetric=symmetric)
 

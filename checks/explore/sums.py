@@ -96,14 +96,19 @@ class Keeper:
 
     def __init__(self, form: NormalForm) -> None:
         self._form = form
-        self._counters = set(form.counters)
+        self._sums_of: dict[int, list[int]] = {}
+        for index, counter in enumerate(form.counters):
+            self._sums_of.setdefault(counter, []).append(index)
+        self._counted_by: dict[int, list[Group]] = {}
+        for counted in form.sum_groups:
+            for variable in counted.variables:
+                self._counted_by.setdefault(variable, []).append(counted)
         self._amounts: dict[tuple[int, ...], tuple[int, ...]] = {}
 
     @property
     def follow(self) -> tuple[int, ...]:
         """Return the counters that can follow from other variables; none where what is counted depends on one."""
-        counted = {variable for group in self._form.sum_groups for variable in group.variables}
-        return () if counted & self._counters else tuple(sorted(self._counters))
+        return () if self._sums_of.keys() & self._counted_by.keys() else tuple(sorted(self._sums_of))
 
     def step(self, group: Group, changes: Changes) -> None:
         """Check that a step of `group`, in the state of the memory, moves every counter as what it counts.
@@ -111,34 +116,35 @@ class Keeper:
         Raises `NotKept` where it does not.
         """
         memory = self._form.views.memory
-        before = self._apart(group, changes)
-        kept = list(memory.codes)
+        after = list(memory.codes)
         for variable, code in changes:
-            memory.codes[variable] = code
-        after = self._apart(group, changes)
-        memory.codes[:] = kept
-        if before != after:
-            raise NotKept
-
-    def _apart(self, group: Group, changes: Changes) -> list[int]:
-        """Return, for each sum, its terms that `changes` can touch less its counter."""
-        memory = self._form.views.memory
-        changed = {variable for variable, _ in changes}
-        difference = [
-            -cast(int, memory.variables[c].domain[memory.codes[c]]) if c in changed else 0 for c in self._form.counters
-        ]
-        for number, counted in enumerate(self._form.sum_groups):
-            if changed.isdisjoint(counted.variables):
-                continue
+            after[variable] = code
+        apart = dict.fromkeys(range(len(self._form.counters)), 0)
+        for variable, code in changes:
+            for index in self._sums_of.get(variable, ()):
+                domain = memory.variables[variable].domain
+                apart[index] += cast(int, domain[code]) - cast(int, domain[memory.codes[variable]])
+        touched = {id(c): c for variable, _ in changes for c in self._counted_by.get(variable, ())}
+        for counted in touched.values():
             if not set(counted.variables) <= set(group.variables):
                 raise NotKept
             memory.read.update(counted.variables)
-            key = (number, *(memory.codes[variable] for variable in counted.variables))
-            if key not in self._amounts:
-                self._amounts[key] = tuple(amount() for _, amount in counted.terms)
-            for (index, _), amount in zip(counted.terms, self._amounts[key], strict=True):
-                difference[index] += amount
-        return difference
+            amounts = zip(self._counted(counted, memory.codes), self._counted(counted, after), strict=True)
+            for (index, _), (before, now) in zip(counted.terms, amounts, strict=True):
+                apart[index] -= now - before
+        if any(apart.values()):
+            raise NotKept
+
+    def _counted(self, counted: Group, codes: Sequence[int]) -> tuple[int, ...]:
+        """Return what each term of a group comes to where the variables have these codes."""
+        key = (id(counted), *[codes[variable] for variable in counted.variables])
+        if key not in self._amounts:
+            memory = self._form.views.memory
+            kept = list(memory.codes)
+            memory.codes[:] = codes
+            self._amounts[key] = tuple(amount() for _, amount in counted.terms)
+            memory.codes[:] = kept
+        return self._amounts[key]
 
 
 def _total(amounts: Sequence[_Amounts], states: States) -> States:

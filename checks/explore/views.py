@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import TypeVar, cast
 
-from attrs import evolve, field, frozen
+from attrs import field, frozen
 
 from kvescrow.checks.explore.folding import Folded
 from kvescrow.checks.explore.instance import Address, Instance, Known, Move
@@ -197,16 +197,18 @@ class BoundMove:
         if not step.changes:
             return step
         spots = self._spots
-        return evolve(step, changes=tuple(sorted((spots[position], code) for position, code in step.changes)))
+        changes = tuple(sorted([(spots[position], code) for position, code in step.changes]))
+        return Step(step.outcome, step.row, changes, step.law)
 
     def local(self) -> LocalStep:
         """Return the step without a look at what it only adds to."""
         step = self._remembered(self._shared.local_steps, self._local_step)
         spots = self._spots
-        return evolve(
-            step,
-            changes=tuple((spots[position], value) for position, value in step.changes),
-            shifts=tuple((spots[position], shift) for position, shift in step.shifts),
+        return LocalStep(
+            step.row,
+            step.law,
+            tuple([(spots[position], value) for position, value in step.changes]),
+            tuple([(spots[position], shift) for position, shift in step.shifts]),
         )
 
     def _remembered(self, known: _Remembered[_Answer], find: Callable[[], _Answer]) -> _Answer:
