@@ -43,6 +43,14 @@ def test_unknown_names_are_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert "no instance is called 'pond'" in message
 
 
+def test_a_device_that_is_not_here_is_not_run(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    status, output, _ = run(capsys, "account", "--device", "cuda")
+    assert (status, output.strip()) == (3, "explore: not_run, torch finds no CUDA device")
+
+
 def test_an_engine_that_is_not_installed_is_not_run(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
