@@ -15,6 +15,7 @@ import torch
 from attrs import evolve, frozen
 
 from kvescrow.gpu_harness.arithmetic import ANY_SIZE, FIXED_SIZE, KERNELS, OWN_PRODUCTS
+from kvescrow.gpu_harness.conform.platform import TORCH_DTYPES
 from kvescrow.gpu_harness.conform.settings import SEEDED
 from kvescrow.gpu_harness.device import open_device
 from kvescrow.gpu_harness.floor import Sizes, bandwidth, rows_of
@@ -32,7 +33,6 @@ from kvescrow.spec.vocabulary import UserError
 SECONDS = 480
 """No part begins later: what has begun then is over within ten minutes."""
 PASSED = "passed"
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 LARGE = ("llama-1b", "llama-8b")
 """Shapes that are measured beside the speed of memory, on cuda."""
 ON_CPU = Sizes(batches=(1, 8), context=128, steps=8)
@@ -97,7 +97,7 @@ def _parts(asked: Asked, device: str) -> list[_Part]:
         _Part("recipes", lambda: _recipes(device, asked.shape)),
         *(
             _Part(f"conform.{asked.shape}.{dtype}", lambda dtype=dtype: _run(evolve(plain, dtype=dtype)))  # type: ignore[misc]
-            for dtype in DTYPES
+            for dtype in TORCH_DTYPES
         ),
         _Part("sabotage-all.tiny.float32", lambda: _run(sabotage)),
         *(_Part(f"floor.{name}", lambda name=name: _floor(device, name)) for name in large or (asked.shape,)),  # type: ignore[misc]
@@ -116,7 +116,7 @@ def _recipes(device_name: str, name: str) -> tuple[Found, str]:
     shape = named_shape(name)
     with open_device(device_name) as device:
         recipes = (KERNELS, OWN_PRODUCTS, FIXED_SIZE) if device.is_cuda else (ANY_SIZE, FIXED_SIZE)
-        for dtype_name, dtype in DTYPES.items():
+        for dtype_name, dtype in TORCH_DTYPES.items():
             weights = seeded_weights(shape, 1, dtype=dtype, device=device.torch_device)
             for recipe in recipes:
                 lack = absent(shape) if recipe.kernels else ""
@@ -127,7 +127,7 @@ def _recipes(device_name: str, name: str) -> tuple[Found, str]:
                     exact, reason = False, f"{type(failure).__name__}: {failure}"
                 results.append({"recipe": recipe.name, "dtype": dtype_name, "exact": exact, "reason": reason})
                 lines.append(f"{dtype_name}, {recipe.name}: {'exact' if exact else f'NOT exact: {reason}'}")
-    all_types = all(any(r["exact"] for r in results if r["dtype"] == dtype) for dtype in DTYPES)
+    all_types = all(any(r["exact"] for r in results if r["dtype"] == dtype) for dtype in TORCH_DTYPES)
     return {"verdict": PASSED if all_types else FAILED, "recipes": results}, "\n".join(lines)
 
 

@@ -70,7 +70,8 @@ class DenseOracle:
     @torch.inference_mode()
     def extend(self, tokens: Sequence[int]) -> torch.Tensor:
         """Append `tokens` and return the logits [vocabulary] after the last."""
-        most = min(self._recipe.query_tile or len(tokens), self._recipe.row_bucket or len(tokens))
+        tile = None if self._recipe.kernels else self._recipe.query_tile  # a kernel makes tiles of its own
+        most = min(tile or len(tokens), self._recipe.row_bucket or len(tokens))
         with products_of(self._recipe):
             for start in range(0, len(tokens), most):
                 hidden = self._append(tokens[start : start + most])

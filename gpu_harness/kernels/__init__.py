@@ -14,6 +14,7 @@ the independent decode, which knows no pages. They import triton, which other pa
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib.util import find_spec
 
 import torch
@@ -44,9 +45,21 @@ def fast_kernels(dtype: torch.dtype) -> Recipe:
 
 
 def on_device(recipe: Recipe, device: Device, weights: ModelWeights) -> Recipe:
-    """`recipe`, or what FAST is on `device`."""
-    is_possible = device.is_cuda and not absent(weights.shape)
-    return fast_kernels(weights.dtype) if recipe == FAST and is_possible else recipe
+    """`recipe`, or what FAST is on `device`: kernels, where one can be launched."""
+    is_possible = recipe == FAST and device.is_cuda and not absent(weights.shape)
+    return fast_kernels(weights.dtype) if is_possible and can_launch(device.torch_device) else recipe
+
+
+@cache
+def can_launch(device: torch.device) -> bool:
+    """Whether a small kernel can be built and run on `device`: triton needs a C compiler and a driver that it knows."""
+    from kvescrow.gpu_harness.kernels.rows import normalised
+
+    ones = torch.ones(1, HEAD_SIZES[0], device=device)
+    try:
+        return bool((normalised(ones, ones[0], 0.0) == 1).all())
+    except Exception:  # whatever triton raises: steps do without it
+        return False
 
 
 @contextmanager

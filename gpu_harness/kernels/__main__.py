@@ -13,29 +13,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import attrs
-import torch
 
+from kvescrow.gpu_harness.conform.platform import TORCH_DTYPES
 from kvescrow.gpu_harness.model import SHAPES, named_shape
 from kvescrow.spec.vocabulary import UserError
 
 if TYPE_CHECKING:
     from kvescrow.gpu_harness.kernels.compilation import Built
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-
 
 def main(arguments: list[str]) -> int:
     """Parse, build, print, write. Returns the exit status."""
     parser = argparse.ArgumentParser(prog="kvescrow.gpu_harness.kernels", description=__doc__)
     parser.add_argument("--shapes", default=",".join(SHAPES), help="named shapes of models, separated by commas")
-    parser.add_argument("--dtypes", default=",".join(DTYPES), help="types, separated by commas")
+    parser.add_argument("--dtypes", default=",".join(TORCH_DTYPES), help="types, separated by commas")
     parser.add_argument("--capability", type=int, default=90, help="of the device: 90 for an H100 or H200")
     parser.add_argument("--json", type=Path, help="a file for the result")
     options = parser.parse_args(arguments)
     try:
         shapes = [named_shape(name) for name in options.shapes.split(",")]
-        if odd := set(options.dtypes.split(",")) - set(DTYPES):
-            raise UserError(f"dtypes: {', '.join(sorted(odd))} is not known; choose from {', '.join(DTYPES)}")
+        if odd := set(options.dtypes.split(",")) - set(TORCH_DTYPES):
+            raise UserError(f"dtypes: {', '.join(sorted(odd))} is not known; choose from {', '.join(TORCH_DTYPES)}")
     except UserError as mistake:
         print(f"kernels: {mistake}", file=sys.stderr)
         return 2
@@ -46,7 +44,7 @@ def main(arguments: list[str]) -> int:
     from kvescrow.gpu_harness.kernels.compilation import checked, versions
 
     began = time.monotonic()
-    results = checked(shapes, [DTYPES[name] for name in options.dtypes.split(",")], _show, options.capability)
+    results = checked(shapes, [TORCH_DTYPES[name] for name in options.dtypes.split(",")], _show, options.capability)
     failed = [each for each in results if each.error]
     verdict = "failed" if failed else "passed"
     if options.json is not None:
