@@ -53,7 +53,7 @@ def ledger(rounds: int, stores: tuple[str, ...], json_file: str | None) -> int:
     type=click.Choice(["small", "middle", "large"]),
     default="middle",
     show_default=True,
-    help="A lifecycle of 1, 9 or 47 million states, and a composition of 0.8 or 6 million.",
+    help="A lifecycle of 1, 8 or 47 million states, and a composition of 0.8 or 6 million.",
 )
 @click.option(
     "--bound",

@@ -1,6 +1,12 @@
 """Breadth-first search over packed states, a whole level at a time in numpy.
 
 Levels give the least depth of everything, so a counterexample is a shortest one. States are exact: no hash, no loss.
+
+Where the time goes: below a million states, to compiling the tables and to the start of the process, about 0.7 s in
+all. On large lifecycles a state has about twenty next states and one of these is new, so nearly all the time goes to
+adding and to looking up bits, some 10 ns for each next state. Where the key is too long for a bit each, a third goes
+to sorting states and a third to finding the answers of groups that look at many places: the composition, whose parts
+are coupled, is searched at a fifth of the rate.
 """
 
 import time
