@@ -10,7 +10,7 @@ from attrs import frozen
 
 from kvescrow.checks.mutate.mutant import Mutant, Operator
 from kvescrow.checks.mutate.scenarios import Scenarios
-from kvescrow.checks.mutate.search import Searches
+from kvescrow.checks.mutate.search import LONG, QUICK, Searches
 from kvescrow.checks.mutate.verdicts import Fate, Judged, Layer
 from kvescrow.checks.prove.step import Case
 from kvescrow.checks.prove.variants import Comparison, EventVariants, Likeness
@@ -61,8 +61,11 @@ class Judge:
                 killers.update(self._proofs(mutant, table, gave_up))
                 if comparison.likeness is not Likeness.SAME:
                     if Layer.PROVE not in killers:
-                        killers.update(self._searched(mutant, table))
+                        killers.update(self._searched(mutant, table, QUICK))
                     killers.update(self._scenarios(mutant, table))
+                    if not killers:
+                        # A scenario takes a thousandth of the time, so the long searches are asked last.
+                        killers.update(self._searched(mutant, table, LONG))
         except _OutOfTime:
             gave_up.append(f"it took more than {PATIENCE} s")
         if comparison.likeness is Likeness.UNKNOWN:
@@ -78,10 +81,10 @@ class Judge:
             gave_up.append(f"proving {result.invariant} of {result.row}")
         return {}
 
-    def _searched(self, mutant: Mutant, table: Table) -> Mapping[Layer, str]:
+    def _searched(self, mutant: Mutant, table: Table, instances: Sequence[str]) -> Mapping[Layer, str]:
         if self.searches is None or mutant.operator in _REPLY:
             return {}
-        why = self.searches.noticing(table)
+        why = self.searches.noticing(table, instances)
         return {Layer.EXPLORE: why} if why else {}
 
     def _scenarios(self, mutant: Mutant, table: Table) -> Iterator[tuple[Layer, str]]:

@@ -3,7 +3,7 @@
 The counts of these instances are pinned by the tests of the search, so that other counts are noticed there.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from kvescrow.checks.explore import explore, instance_called
@@ -11,18 +11,10 @@ from kvescrow.checks.explore.instance import Instance
 from kvescrow.checks.explore.result import Exploration
 from kvescrow.spec.language.table import Table
 
-INSTANCES = (
-    "account",
-    "promises",
-    "executions",
-    "scope_reuse",
-    "chunk_choice",
-    "release",
-    "pages-limit",
-    "limits",
-    "refusals",
-)
-"""Instances of the gate that take about a second or less, the quicker ones of a table first."""
+QUICK = ("account", "promises", "executions", "scope_reuse", "chunk_choice", "release")
+"""Instances of the gate that take a small part of a second."""
+LONG = ("pages-limit", "limits", "refusals")
+"""Those that take about a second, most of it to fold the tables anew for each mutant."""
 _COUNTS = ("states", "transitions", "moves", "depth", "cut")
 
 
@@ -34,11 +26,12 @@ class Searches:
 
     @cached_property
     def _instances(self) -> Mapping[str, Instance]:
-        return {name: instance_called(name) for name in INSTANCES}
+        return {name: instance_called(name) for name in (*QUICK, *LONG)}
 
-    def noticing(self, mutant: Table) -> str:
-        """Return the instance in which the search notices `mutant`, and by what; empty where none does."""
-        for name, instance in self._instances.items():
+    def noticing(self, mutant: Table, names: Sequence[str]) -> str:
+        """Return which of the instances called `names` notices `mutant`, and by what; empty where none does."""
+        for name in names:
+            instance = self._instances[name]
             if mutant.name in {table.name for table in instance.tables}:
                 if name not in self._found:
                     self._found[name] = explore(instance)

@@ -32,7 +32,8 @@ class Layer(Enum):
     """An obligation of a changed row is refuted, or the row can never fire."""
     EXPLORE = "explore"
     """In the search of a small instance a law breaks, a row never fires, or the pinned counts are others. Asked only
-    where the proofs do not notice it, and never about a reply, which no state shows."""
+    where the proofs do not notice it, instances that take about a second only where nothing else does, and never about
+    a reply, which no state shows."""
     VECTORS = "vectors"
     """A hand-written scenario goes otherwise than it says."""
     FUZZ = "fuzz"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pytest
 from attrs import evolve
@@ -11,7 +11,7 @@ from attrs import evolve
 from kvescrow.checks.mutate import judge as judging
 from kvescrow.checks.mutate.mutant import Operator
 from kvescrow.checks.mutate.scenarios import Scenario, Scenarios
-from kvescrow.checks.mutate.search import Searches
+from kvescrow.checks.mutate.search import LONG, QUICK, Searches
 from kvescrow.checks.mutate.verdicts import Fate, Layer
 from kvescrow.spec.language.table import Table
 from kvescrow.spec.tables.promise import PROMISE
@@ -129,18 +129,37 @@ def test_a_law_that_breaks_in_the_search_is_named() -> None:
     row = PROMISE.row_by_id["promise.close.released"]
     forgetful = evolve(row, do=tuple(effect for effect in row.do if str(effect.target) != "pool.promised"))
     table = evolve(PROMISE, rows=tuple(forgetful if each is row else each for each in PROMISE.rows))
-    assert Searches().noticing(table) == "promises: promise.promised_is_the_sum is broken"
-    assert Searches().noticing(PROMISE) == ""
+    assert Searches().noticing(table, QUICK) == "promises: promise.promised_is_the_sum is broken"
+    assert Searches().noticing(PROMISE, (*QUICK, *LONG)) == ""
 
 
 def test_the_search_is_not_asked_where_the_proofs_notice_or_a_reply_changes() -> None:
     asked: list[Table] = []
 
     class Watched(Searches):
-        def noticing(self, mutant: Table) -> str:
+        def noticing(self, mutant: Table, names: Sequence[str]) -> str:
             asked.append(mutant)
             return "planted"
 
     proved = judged(mutant("admit.pool_capacity", Operator.ROW_DROPPED), searches=Watched())
     told = judged(mutant("close.recorded", Operator.REASON_CHANGED), searches=Watched())
     assert (list(proved.killers), dict(told.killers), asked) == ([Layer.PROVE], {}, [])
+
+
+def test_long_searches_are_asked_last_and_only_where_nothing_else_notices() -> None:
+    asked: list[Sequence[str]] = []
+
+    class Watched(Searches):
+        def noticing(self, mutant: Table, names: Sequence[str]) -> str:
+            asked.append(names)
+            return "planted" if names is LONG else ""
+
+    def fits(tables: Mapping[str, Table], watch: Watch | None) -> None:
+        assert PageWorld(4, watch=watch, tables=tables).admit("one", SCOPE, 3).decision is Decision.GRANTED
+
+    one = mutant("admit.pool_capacity", Operator.COMPARISON_WEAKENED)
+    unseen = judged(one, searches=Watched())
+    assert (unseen.killers, asked) == ({Layer.EXPLORE: "planted"}, [QUICK, LONG])
+    asked.clear()
+    seen = judged(one, {Layer.VECTORS: Scenarios([Scenario("fits", fits)])}, searches=Watched())
+    assert (seen.killers, asked) == ({Layer.VECTORS: "fits"}, [QUICK])
