@@ -54,8 +54,8 @@ _MEANS = {
     Layer.IMPORT: "the table is refused when it is built",
     Layer.PROVE: "an obligation of a changed row is refuted, or the row can never fire",
     Layer.EXPLORE: "the search of a small instance finds a broken law, a row that never fires, or other counts than "
-    "those that are pinned; asked only where the proofs do not notice it, the longer ones only where nothing else does, "
-    "and never about a reply",
+    "those that are pinned; asked only where the proofs do not notice it, the longer ones only where nothing else "
+    "does, and never about a reply",
     Layer.VECTORS: "a hand-written scenario goes otherwise than it says",
     Layer.FUZZ: "beside the reference, a reply or a snapshot differs",
 }
