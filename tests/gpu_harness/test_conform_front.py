@@ -130,9 +130,11 @@ def test_every_worker_of_a_run_has_a_journal_that_the_tables_allow(tmp_path: Pat
     verdicts = [check_journal(each) for each in files]
     assert [verdict.outcome.value for verdict in verdicts] == ["passed"] * 3
     assert sum(verdict.events for verdict in verdicts) == report.json["journal_events"]
-    assert {"fence.failed", "extend.grant"} <= set(verdicts[0].rows) | {
-        row.removeprefix("reservation.") for row in verdicts[0].rows
-    }
+    rows = {row.removeprefix("reservation.") for row in verdicts[0].rows}
+    # A dead worker's executions are suspect when their leases run out, and only the proof of their own fence ends them.
+    assert {"extend.grant", "sweep.running_lapsed", "fence.foreign_owner", "fence.failed"} <= rows
+    assert report.json["suspected"] > 0
+    assert report.json["length_divisor"] == 16
 
 
 BARE = """

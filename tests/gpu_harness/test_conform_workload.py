@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from kvescrow.gpu_harness.conform.workload import (
@@ -54,6 +56,24 @@ def test_equal_blocks_give_equal_tokens_and_others_do_not() -> None:
     first, second = of(one, other)
     assert first.prompt[:BLOCK] == second.prompt[:BLOCK]
     assert first.prompt[BLOCK:] != second.prompt[BLOCK:]
+
+
+def test_blocks_of_another_length_are_made_smaller_by_the_same_factor() -> None:
+    size = 64 // SCALE
+    one = TraceRequest("one", "t", 0, 64 * 3, 16, (7, 8, 9), 64)
+    other = TraceRequest("other", "t", 0, 64 * 3 - SCALE, 16, (7, 8, 10), 64)
+    first, second = of(one, other)
+    assert (len(first.prompt), len(second.prompt)) == (3 * size, 3 * size - 1)
+    assert first.prompt[: 2 * size] == second.prompt[: 2 * size]
+    assert first.prompt[2 * size : -1] != second.prompt[2 * size :]
+
+
+def test_prompts_of_ragpulse_share_what_opens_them_and_go_their_own_ways() -> None:
+    planned = workload(packaged_trace("ragpulse"), requests=100, seed=1, tokens=any_token(512), chunk=CHUNK)
+    offered = [each.prompt for each in planned if not each.key.request.endswith((TWIN, REPEAT))]
+    (shared,) = Counter(prompt[: 1024 // SCALE] for prompt in offered).most_common(1)
+    assert shared[1] > 60
+    assert len(set(offered)) == 100
 
 
 def test_requests_without_block_ids_share_nothing() -> None:
