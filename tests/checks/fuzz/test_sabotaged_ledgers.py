@@ -70,19 +70,19 @@ def stale_generation_is_accepted(right: Decide, event: Any, situation: Situation
 
 
 def forgery_is_accepted(right: Decide, event: Any, situation: Situation) -> Outcome:
-    return right(event, evolve(situation, vouched=situation.vouched or isinstance(event, Finish)))
+    return right(event, situation._replace(vouched=situation.vouched or isinstance(event, Finish)))
 
 
 def growth_charges_the_whole(right: Decide, event: Any, situation: Situation) -> Outcome:
     outcome = right(event, situation)
     if outcome.decision is Decision.EXTENDED:
-        return evolve(outcome, posting=Posting(charged=event.bound))
+        return outcome._replace(posting=Posting(charged=event.bound))
     return outcome
 
 
 def growth_ignores_the_pool(right: Decide, event: Any, situation: Situation) -> Outcome:
     if isinstance(event, Extend):
-        situation = evolve(situation, pool=evolve(situation.pool, limit=situation.pool.limit + 100))
+        situation = situation._replace(pool=evolve(situation.pool, limit=situation.pool.limit + 100))
     return right(event, situation)
 
 
@@ -95,20 +95,20 @@ def expiry_releases_running_work(right: Decide, event: Any, situation: Situation
 
 
 def the_queue_is_jumped(right: Decide, event: Any, situation: Situation) -> Outcome:
-    return right(event, evolve(situation, others_first=lambda: False))
+    return right(event, situation._replace(others_first=lambda: False))
 
 
 def the_queue_holds_capacity(right: Decide, event: Any, situation: Situation) -> Outcome:
     outcome = right(event, situation)
     if outcome.decision is Decision.QUEUED:
-        return evolve(outcome, posting=Posting(charged=event.amount, queued=1))
+        return outcome._replace(posting=Posting(charged=event.amount, queued=1))
     return outcome
 
 
 def a_receipt_may_lower_the_usage(right: Decide, event: Any, situation: Situation) -> Outcome:
     record = situation.record
     if isinstance(event, Finish) and record is not None:
-        situation = evolve(situation, record=evolve(record, used=min(record.used, event.receipt.used)))
+        situation = situation._replace(record=evolve(record, used=min(record.used, event.receipt.used)))
     return right(event, situation)
 
 
