@@ -171,7 +171,7 @@ def test_a_size_runs_once_is_captured_once_and_then_replayed(monkeypatch: pytest
     assert [graph.replayed for graph in graphs] == [3, 1, 1]
 
 
-@pytest.mark.parametrize("sabotage", [None, "padding-rows-on-page-0", "descriptor-slot-reused"])
+@pytest.mark.parametrize("sabotage", [None, "padding-rows-on-page-0"])
 def test_a_worker_whose_steps_have_fixed_sizes_conforms_and_its_mistakes_are_found(sabotage: str | None) -> None:
     settings = Settings()
     with open_platform(settings) as platform:
