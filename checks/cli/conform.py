@@ -24,9 +24,7 @@ from kvescrow.checks.cli.progress import progress
 )
 @click.option("--seeds", type=int, default=1, show_default=True, help="Run sabotages under so many seeds.")
 @click.option("--dtype", default="float32", show_default=True, help="float32 or bfloat16.")
-@click.option(
-    "--shape", default="tiny", show_default=True, help="Shape of the model: tiny, multi-query, small or llama-1b."
-)
+@click.option("--shape", default="tiny", show_default=True, help="Shape of the model: tiny, small, llama-1b, ...")
 @click.option("--trace", help="A packaged trace, or a file in a known format; mooncake where left out.")
 @click.option(
     "--journal",
