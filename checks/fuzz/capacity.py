@@ -379,7 +379,10 @@ class CapacityJudge(Judge):
             self.exercised.add("counted")
 
     def _look(self, acting: str | None) -> dict[str, Amounts]:
-        return {key: tuple(self._asked("answers", lambda key=key: self.target.remaining(key))) for key in KEYS}
+        seen: dict[str, Amounts] = self._asked(
+            "answers", lambda: {key: tuple(self.target.remaining(key)) for key in KEYS}
+        )
+        return seen
 
 
 def _plus(one: Amounts, other: Amounts) -> Amounts:

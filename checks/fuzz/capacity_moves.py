@@ -139,7 +139,7 @@ class CapacityMoves(JudgedMoves):
         if not live or not self._provokes("race"):
             return
         one, other = live[turn % len(live)], live[(turn + who % 2) % len(live)]
-        first, second = (("settle", (key, name, grant.amounts, _used(grant, 0))) for key, name, grant in (one, other))
+        first, second = (_settling(*each) for each in (one, other))
         if who % 3 == 2:
             second = ("acquire", (one[0], self._names(1)[0], self._judge.setup.limits))
         self._race(first, second, who, turn)
@@ -196,6 +196,10 @@ class CapacityMoves(JudgedMoves):
 
     def _provokes(self, law: str) -> bool:
         return law in self._judge.laws and law not in self._listed
+
+
+def _settling(key: str, name: str, grant: Grant) -> Done:
+    return "settle", (key, name, grant.amounts, _used(grant, 0))
 
 
 def _used(grant: Grant, turn: int) -> Amounts:

@@ -5,9 +5,11 @@ runs from its beginning to its end. Then the first goes on. An error that needs 
 by trying the places of the switch, instead of by waiting for a scheduler to come upon it.
 """
 
+import gc
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any, Generic, TypeVar
@@ -56,15 +58,28 @@ def interleave(first: Ask[T], second: Ask[T], after: int) -> Interleaved[T]:
         return trace
 
     one, other = _Thread(first, reached, trace), _Thread(second, threading.Event(), None)
-    one.start()
-    _ended(reached)
-    halted = not one.over
-    other.start()
-    _ends_or_waits(other)
-    resume.set()
-    _ended(other.stirred)
-    one.join(_LONGEST)
+    with _uncollected():
+        one.start()
+        _ended(reached)
+        halted = not one.over
+        other.start()
+        _ends_or_waits(other)
+        resume.set()
+        _ended(other.stirred)
+        one.join(_LONGEST)
     return Interleaved(one.result(), other.result(), halted, lines)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Let no garbage be collected meanwhile: who is told of a collection runs lines at no certain moment."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class _Thread(threading.Thread, Generic[T]):

@@ -186,12 +186,27 @@ class JudgedRun:
     def _told(self, found: Disagreement) -> str:
         assert self.last is not None, "a broken law comes from a history"
         judge = self._least(self.last, found.differences[0].path) or self.last
+        judge = self._without_race(judge) or judge
         found = judge.broken or found
         self._keep(found, judge)
         broken, steps = found.differences[0], judge.steps
         lines = [f"Law broken: {BY_NAME[broken.path]}", f"  {found.step}", f"    {broken.implementation}"]
         lines += ["Least steps:", *(f"  {number}. {step}" for number, step in enumerate(steps))]
         return "\n".join(lines)
+
+    def _without_race(self, judge: Judge) -> Judge | None:
+        """Return the history of an error that needs no two calls at one moment, where a race has come upon one."""
+        method, arguments = judge.done[-1]
+        if method != "race":
+            return None
+        first, second, _ = arguments
+        for calls in ((first, second), (second, first)):
+            plain = self._judge()
+            plain.replay(judge.setup, (*judge.done[:-1], *calls))
+            listed = {deviation.law for deviation in self.subject.deviations}
+            if plain.broken and (law := plain.broken.differences[0].path) not in listed:
+                return self._least(plain, law) or plain
+        return None
 
     def _least(self, judge: Judge, law: str) -> Judge | None:
         """Return the history of the fewest calls that break the law, in a pool no larger than the judge's."""

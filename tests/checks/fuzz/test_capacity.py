@@ -125,7 +125,8 @@ class ChargesTooLittle(Toy):
 
 class ChargesARefusal(Toy):
     def refuse(self, key: str, amounts: Amounts) -> None:
-        self.settled[key, f"refused {len(self.settled)}"] = (1,) * len(amounts), self.now
+        if min(self.remaining(key)):
+            self.settled[key, f"refused {len(self.settled)}"] = (1,) * len(amounts), self.now
 
 
 class TakesWhatFits(Toy):
@@ -161,8 +162,8 @@ class KeepsAPart(Toy):
 
 class GivesBackTwice(Toy):
     def settle_again(self, key: str, grant: str) -> Answer:
-        if self.grants:
-            self.grants.popitem()
+        other = next((each for each in self.grants if each[0] == key), None)
+        self.grants.pop(other or (key, grant), None)
         return Answer.DONE
 
 
