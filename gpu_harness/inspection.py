@@ -79,31 +79,29 @@ class Inspector:
         self._slots = torch.arange(PAGE_LENGTH, device=memory.device.torch_device)
 
     def before(self, plan: StepPlan, ticket: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Violations [listings, kinds] and stamps [listings, 4] before the model reads."""
-        listing = plan.listing
-        stamps = self._memory.stamps[listing.pages]
-        return torch.cat([_stamp_violations(listing, stamps), self._canaries(listing, ticket)], dim=1), stamps
+        """What is there before the model reads, to be judged when it is done: one word of every token slot, the same of
+        all, [listings, PAGE_LENGTH], and stamps [listings, 4].
+        """
+        layer, kind, head, element = canary_word(self._memory, ticket)
+        pages, memory = plan.listing.pages, self._memory
+        return memory.bits[layer, :, kind, :, head, element].index_select(0, pages), memory.stamps.index_select(
+            0, pages
+        )
 
     def after(self, plan: StepPlan, before: tuple[torch.Tensor, torch.Tensor], logits: torch.Tensor) -> Inspection:
         """The inspection of the whole step: a stamp that is wrong at its start or at its end counts once."""
-        listing, (violations, stamps) = plan.listing, before
-        later = self._memory.stamps[listing.pages]
-        wrong_later = _stamp_violations(listing, later)
-        count = wrong_later.shape[1]
-        wrong_first = violations[:, :count].any(1, keepdim=True)
-        both = torch.cat([violations[:, :count] | wrong_later, violations[:, count:]], dim=1)
-        return Inspection(both, torch.where(wrong_first, stamps, later), logits.amax(-1).isnan())
+        listing, (words, first) = plan.listing, before
+        stamps = torch.stack([first, self._memory.stamps.index_select(0, listing.pages)])
+        wrong = _stamp_violations(listing, stamps)
+        violations = torch.cat([wrong.any(0), self._canaries(listing, words)], dim=1)
+        found = torch.where(wrong[0].any(1, keepdim=True), stamps[0], stamps[1])
+        return Inspection(violations, found, logits.amax(-1).isnan())
 
-    def _canaries(self, listing: Listing, ticket: int) -> torch.Tensor:
-        """CANARY_BROKEN and POISON_READ [listings, 2] from one word per token slot, the same word of all
-        slots.
-        """
-        bits = self._memory.bits
-        layer, kind, head, element = canary_word(self._memory, ticket)
-        words = bits[layer][listing.pages, kind, :, head, element]
-        poisoned = words == self._memory.poison[listing.pages][:, None]
+    def _canaries(self, listing: Listing, words: torch.Tensor) -> torch.Tensor:
+        """CANARY_BROKEN and POISON_READ [listings, 2]: a slot must hold either a token or poison."""
+        poisoned = words == self._memory.poison.index_select(0, listing.pages)[:, None]
         filled = self._slots < listing.filled[:, None]
-        return torch.stack([(~poisoned & ~filled).any(1), (poisoned & filled).any(1)], dim=1)
+        return torch.stack([~(poisoned | filled), poisoned & filled]).any(-1).T
 
 
 class Unwatched(Inspector):
@@ -134,20 +132,12 @@ def canary_word(memory: PagedMemory, ticket: int) -> tuple[int, int, int, int]:
 
 
 def _stamp_violations(listing: Listing, stamps: torch.Tensor) -> torch.Tensor:
-    """The first five of LISTING_KINDS, [listings, 5]."""
+    """The first five of LISTING_KINDS, [2, listings, 5], of stamps [2, listings, 4] at the start and the end."""
     differs = stamps != listing.expected
-    owner_differs = differs[:, OWNER]
-    shared = stamps[:, OWNER] == SHARED_OWNER
-    return torch.stack(
-        [
-            differs[:, GENERATION],
-            owner_differs & ~shared,
-            differs[:, SCOPE],
-            differs[:, INDEX],
-            owner_differs & shared & listing.written,
-        ],
-        dim=1,
-    )
+    owner, shared = differs[..., OWNER], stamps[..., OWNER] == SHARED_OWNER
+    written = owner & shared & listing.written
+    owner &= ~shared
+    return torch.cat([differs, written[..., None]], dim=-1)  # the stamps' columns are in the order of their kinds
 
 
 def evidence_of(batch: StepBatch, inspection: Inspection) -> Evidence:
