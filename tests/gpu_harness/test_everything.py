@@ -11,16 +11,19 @@ import pytest
 import torch
 
 from kvescrow.gpu_harness import everything as module
+from kvescrow.gpu_harness.arithmetic import ANY_SIZE, FIXED_SIZE, Recipe
 from kvescrow.gpu_harness.everything import everything
 from kvescrow.gpu_harness.floor import Row, Sizes, rows_of, step_bytes
 from kvescrow.gpu_harness.front import Asked
 from kvescrow.gpu_harness.model import SHAPES
+from kvescrow.gpu_harness.probe import ProbeResult
 from kvescrow.gpu_harness.results import refuse_unwritable
 from kvescrow.gpu_harness.streams import HardwareAbsent
 from kvescrow.spec.vocabulary import UserError
 
 if TYPE_CHECKING:
     from kvescrow.gpu_harness.device import Device
+    from kvescrow.gpu_harness.model import ModelWeights
 
 
 def read(folder: Path, name: str) -> dict[str, Any]:
@@ -66,11 +69,22 @@ def test_a_part_that_fails_is_told_and_the_next_is_done(tmp_path: Path, monkeypa
     assert read(tmp_path, "summary")["verdict"] == "failed"
 
 
-def test_the_recipes_are_told_one_by_one() -> None:
+def test_the_recipes_are_told_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def probed(_: Device, weights: ModelWeights, recipe: Recipe) -> ProbeResult:
+        if weights.dtype == torch.float32 and recipe == ANY_SIZE:
+            raise RuntimeError("no such instruction")
+        return ProbeResult(recipe, recipe == FIXED_SIZE, "" if recipe == FIXED_SIZE else "one bit differs")
+
+    monkeypatch.setattr(module, "probe_exactness", probed)
     found, said = module._recipes("cpu", "tiny")
-    assert found["verdict"] == "passed"
-    assert {(each["dtype"], each["exact"]) for each in found["recipes"]} == {("float32", True), ("bfloat16", True)}
-    assert "float32, any size from 4 rows: exact" in said
+    assert found["verdict"] == "passed"  # for each type there is one
+    assert said.splitlines() == [
+        "float32, any size from 4 rows: NOT exact: RuntimeError: no such instruction",
+        "float32, fixed buckets of 64 rows: exact",
+        "bfloat16, any size from 4 rows: NOT exact: one bit differs",
+        "bfloat16, fixed buckets of 64 rows: exact",
+    ]
+    assert [each["exact"] for each in found["recipes"]] == [False, True, False, True]
 
 
 @pytest.mark.parametrize(
