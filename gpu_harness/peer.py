@@ -43,7 +43,7 @@ def transformers_model(weights: ModelWeights, positions: int) -> "LlamaForCausal
     shape = weights.shape
     if shape.rope_scaling is not None:
         raise UserError("the comparison with transformers is for models without a scaling of their positions")
-    config: Any = LlamaConfig(
+    config: Any = LlamaConfig(  # type: ignore[call-arg]  # keywords of every configuration
         vocab_size=shape.vocabulary,
         hidden_size=shape.hidden,
         intermediate_size=shape.feed_forward,
