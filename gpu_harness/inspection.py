@@ -91,11 +91,18 @@ class Inspector:
     def after(self, plan: StepPlan, before: tuple[torch.Tensor, torch.Tensor], logits: torch.Tensor) -> Inspection:
         """The inspection of the whole step: a stamp that is wrong at its start or at its end counts once."""
         listing, (words, first) = plan.listing, before
-        stamps = torch.stack([first, self._memory.stamps.index_select(0, listing.pages)])
-        wrong = _stamp_violations(listing, stamps)
-        violations = torch.cat([wrong.any(0), self._canaries(listing, words)], dim=1)
-        found = torch.where(wrong[0].any(1, keepdim=True), stamps[0], stamps[1])
+        wrong, found = self._judged(listing, first, self._memory.stamps.index_select(0, listing.pages))
+        violations = torch.cat([wrong, self._canaries(listing, words)], dim=1)
         return Inspection(violations, found, logits.amax(-1).isnan())
+
+    def _judged(self, listing: Listing, first: torch.Tensor, later: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The first five of LISTING_KINDS, [listings, 5], and the stamps that show them, the earlier if those do."""
+        # Where the host may ask at no cost, stamps that are all as expected need no telling apart.
+        if not first.is_cuda and torch.equal(first, listing.expected) and torch.equal(later, listing.expected):
+            return torch.zeros(len(first), 5, dtype=torch.bool), later
+        stamps = torch.stack([first, later])
+        wrong = _stamp_violations(listing, stamps)
+        return wrong.any(0), torch.where(wrong[0].any(1, keepdim=True), first, later)
 
     def _canaries(self, listing: Listing, words: torch.Tensor) -> torch.Tensor:
         """CANARY_BROKEN and POISON_READ [listings, 2]: a slot must hold either a token or poison."""
