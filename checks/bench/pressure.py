@@ -12,7 +12,7 @@ from typing import Any
 from attrs import define, evolve, field, frozen
 
 from kvescrow.checks.fuzz.differences import Disagreement
-from kvescrow.checks.fuzz.manager import ManagerJudge
+from kvescrow.checks.fuzz.judge import Judge
 from kvescrow.checks.fuzz.manager_moves import HOME
 from kvescrow.checks.fuzz.plays import PLAYS, Play
 from kvescrow.checks.targets.protocols import Kind, ManagerSetup, SchedulerSetup, Subject
@@ -72,10 +72,11 @@ class PressureReport:
 def measure(target: str, subject: Subject, runs: int, seed: int, show: Callable[[str], None]) -> PressureReport:
     """Run `runs` histories of each side; what is listed as known counts like any finding.
 
-    Raises `UserError` where the target is of a kind that is not judged by laws.
+    Raises `UserError` where the target is neither a cache manager nor a scheduler.
     """
-    if subject.kind not in PLAYS:
-        raise UserError(f"target {target!r}: it is compared with the tables, not judged by laws: choose another")
+    if subject.kind not in _UNIFORM:
+        kinds = " or a ".join(kind.value for kind in _UNIFORM)
+        raise UserError(f"target {target!r}: pressure is measured on a {kinds}: choose another (`kvescrow targets`)")
     play, open_to_all = PLAYS[subject.kind], evolve(subject, deviations=())
     sides = []
     for name, history in (("with pressure", _pressed), ("uniform", _UNIFORM[subject.kind])):
@@ -94,7 +95,7 @@ def measure(target: str, subject: Subject, runs: int, seed: int, show: Callable[
     return PressureReport(target, *sides)
 
 
-def _pressed(play: Play, judge: ManagerJudge, draw: Random) -> None:
+def _pressed(play: Play, judge: Judge, draw: Random) -> None:
     judge.open_with(play.setup_of(draw.randrange(play.shapes)))
     moves = play.moves(judge)
     for _ in range(CALLS):
@@ -103,12 +104,13 @@ def _pressed(play: Play, judge: ManagerJudge, draw: Random) -> None:
         moves.make(draw.choice(play.names), draw.randrange(play.who), draw.randrange(play.turns))
 
 
-def _uniform_manager(play: Play, judge: ManagerJudge, draw: Random) -> None:
-    judge.open_with(ManagerSetup(draw.randint(*_PAGES), draw.choice((2, 4))))
+def _uniform_manager(play: Play, judge: Judge, draw: Random) -> None:
+    setup = ManagerSetup(draw.randint(*_PAGES), draw.choice((2, 4)))
+    judge.open_with(setup)
     listed: Mapping[str, Callable[[], tuple[Any, ...]]] = {
-        "submit": lambda: (_name(draw), _prompt(draw, judge.page_length), HOME),
-        "reserve": lambda: (_name(draw), draw.randint(1, 3 * judge.page_length)),
-        "launch": lambda: (_name(draw), draw.randint(1, 3 * judge.page_length)),
+        "submit": lambda: (_name(draw), _prompt(draw, setup.page_length), HOME),
+        "reserve": lambda: (_name(draw), draw.randint(1, 3 * setup.page_length)),
+        "launch": lambda: (_name(draw), draw.randint(1, 3 * setup.page_length)),
         "complete": lambda: (_name(draw), draw.choice(((), (1,)))),
         "release": lambda: (_name(draw),),
         "evict": tuple,
@@ -116,7 +118,7 @@ def _uniform_manager(play: Play, judge: ManagerJudge, draw: Random) -> None:
     _draw(judge, draw, listed)
 
 
-def _uniform_scheduler(play: Play, judge: ManagerJudge, draw: Random) -> None:
+def _uniform_scheduler(play: Play, judge: Judge, draw: Random) -> None:
     budget, chunk = draw.randint(8, 64), draw.randint(4, 64)
     judge.open_with(SchedulerSetup(draw.randint(*_PAGES), 4, budget, chunk, draw.random() < 0.5))
     listed: Mapping[str, Callable[[], tuple[Any, ...]]] = {
@@ -132,7 +134,7 @@ _TRIES = 50
 """Draws for each call that is made: most draws are calls that a client may not make."""
 
 
-def _draw(judge: ManagerJudge, draw: Random, listed: Mapping[str, Callable[[], tuple[Any, ...]]]) -> None:
+def _draw(judge: Judge, draw: Random, listed: Mapping[str, Callable[[], tuple[Any, ...]]]) -> None:
     for _ in range(CALLS * _TRIES):
         if len(judge.done) >= CALLS:
             return

@@ -9,7 +9,6 @@ from attrs import evolve
 
 from kvescrow.checks.bench.pressure import CALLS, measure
 from kvescrow.checks.targets.protocols import Granted, Kind, ManagerPool, ManagerSetup, Subject
-from kvescrow.checks.targets.registry import subject_called
 from kvescrow.spec.vocabulary import PrefixScope, UserError
 
 RUNS = 20
@@ -57,9 +56,10 @@ def test_a_fault_that_every_history_meets_is_counted_once_in_each() -> None:
     assert measure("toy", Subject(Kind.MANAGER, ForgetsEveryPage), RUNS, 3, said.append) == report
 
 
-def test_what_is_compared_with_the_tables_has_no_laws_to_count() -> None:
-    with pytest.raises(UserError, match="it is compared with the tables"):
-        measure("ledger-memory", subject_called("ledger-memory"), 1, 0, print)
+@pytest.mark.parametrize("kind", sorted(set(Kind) - {Kind.MANAGER, Kind.SCHEDULER}, key=str))
+def test_a_target_of_another_kind_is_refused(kind: Kind) -> None:
+    with pytest.raises(UserError, match="'toy': pressure is measured on a manager or a scheduler"):
+        measure("toy", Subject(kind, ForgetsEveryPage), 1, 0, print)
 
 
 def test_a_known_deviation_counts_like_any_finding() -> None:
