@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from kvescrow.checks.cli.output import EXIT_USER_ERROR
+from kvescrow.checks.cli.output import EXIT_NOT_PASSED, EXIT_USER_ERROR
 from kvescrow.spec.vocabulary import UserError
 
 _VERBS = {
@@ -83,6 +83,10 @@ def main(arguments: list[str] | None = None) -> None:
     except (click.Abort, KeyboardInterrupt):
         click.echo("kvescrow: interrupted", err=True)
         sys.exit(130)
+    except SystemExit as left:
+        # No verb leaves so: code that a verb was driving did, and what it did not finish is no pass.
+        click.echo(f"kvescrow: what was driven left Python ({left!r}); the check did not end", err=True)
+        sys.exit(EXIT_NOT_PASSED)
     except BrokenPipeError:
         # The reader of our output left; there is no one to tell. Keep Python from complaining at exit.
         sys.stderr.close()

@@ -79,8 +79,7 @@ class CapacityJudge(Judge):
         self.now = 0
         self.lines: dict[str, int] = {}
         """Method -> the most lines of Python that a raced call was seen to run."""
-        self.target = self.subject.open(self.setup)
-        self.steps.append(f"open {shown(self.setup)}")
+        self.target = self._opened(self.setup)
         limits = self.setup.limits
         self.accounts = {key: Account(limits, (0,) * len(limits), {}) for key in KEYS}
         self.view = self._look(None)

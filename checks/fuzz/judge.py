@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from kvescrow.checks.fuzz.differences import Difference, Disagreement, shown
 from kvescrow.checks.fuzz.laws import BY_NAME, applying
 from kvescrow.checks.targets.protocols import Subject
+from kvescrow.spec.vocabulary import UserError
 
 Done = tuple[str, tuple[Any, ...]]
 """A method of the target's protocol and its arguments."""
@@ -44,8 +45,9 @@ class Judge(ABC):
         """Open the target. Raises `UserError` where it says that it cannot be opened here."""
 
     def close(self) -> None:
-        """Close the target."""
-        self.target.close()
+        """Close the target, where it was opened. Raises `Disagreement` where it cannot be closed."""
+        if self.target is not None:
+            self._asked("answers", self.target.close, "close()")
 
     def redo(self, step: Done) -> None:
         """Make a call of another history."""
@@ -54,14 +56,15 @@ class Judge(ABC):
 
     def replay(self, setup: Any, steps: Sequence[Done]) -> None:
         """Open, make every call, take note of the law that breaks, and close."""
-        self.open_with(setup)
         try:
-            for step in steps:
-                self.redo(step)
+            self.open_with(setup)
+            try:
+                for step in steps:
+                    self.redo(step)
+            finally:
+                self.close()
         except Disagreement as found:
             self.broken = found
-        finally:
-            self.close()
 
     def call(self, method: str, *arguments: Any) -> bool:
         """Make a call if a client may make it now, judge it, and return whether it was made."""
@@ -97,11 +100,22 @@ class Judge(ABC):
     def _general(self, before: Any, acting: Any) -> None:
         """Look at what must hold after every call."""
 
-    def _asked(self, law: str, ask: Callable[[], Any]) -> Any:
-        """Return what the target answers; whatever it raises breaks `law`."""
+    def _opened(self, setup: Any) -> Any:
+        """Return a fresh target. Raises `UserError` where it says that it cannot be opened here."""
+        self.steps.append(f"open {shown(setup)}")
+        return self._asked("answers", lambda: self.subject.open(setup), passing=UserError)
+
+    def _asked(
+        self, law: str, ask: Callable[[], Any], step: str = "", passing: type[Exception] | tuple[()] = ()
+    ) -> Any:
+        """Return what the target answers; whatever it raises breaks `law`, at `step` where that is none of `steps`."""
         try:
             answer = ask()
+        except passing:
+            raise
         except Exception as error:
+            if step:
+                self.steps.append(step)
             raised = f"raised {type(error).__name__}: {error}"
             raise self._broken(law, raised) from error
         self.exercised.add("answers")

@@ -49,6 +49,8 @@ def fuzz_judged(
         subject.open(run.play.setup_of(0)).close()
     except UserError as missing:
         return evolve(run.result("", time.monotonic() - started), verdict=NOT_RUN, holes=(), failure=str(missing))
+    except Exception:
+        pass  # whatever else goes wrong is found, and told, by the first history
     run.show_deviations()
     failure = run.rounds()
     return run.result(failure, time.monotonic() - started)
@@ -97,24 +99,26 @@ class JudgedRun:
         came_to = ""
         for steps in self.play.ways(listed.steps):
             judge = self.play.judge(self.subject)
-            judge.open_with(listed.setup)
             came_to = self._came_to(judge, listed, steps)
             if not came_to or judge.is_last_way:
                 break
         return came_to
 
     def _came_to(self, judge: Judge, listed: ListedDeviation, steps: Sequence[tuple[object, ...]]) -> str:
+        number = 0
         try:
-            for number, (method, *arguments) in enumerate(steps, start=1):
-                if not judge.call(str(method), *arguments):
-                    return f"step {number} is not a call that a client may make there"
+            judge.open_with(listed.setup)
+            try:
+                for number, (method, *arguments) in enumerate(steps, start=1):
+                    if not judge.call(str(method), *arguments):
+                        return f"step {number} is not a call that a client may make there"
+            finally:
+                judge.close()
         except Disagreement as found:
             if (found.differences[0].path, number) == (listed.law, len(steps)):
                 self._keep(found, judge, listed)
                 return ""
             return f"step {number} breaks the law {found.differences[0]}"
-        finally:
-            judge.close()
         return "no law is broken"
 
     def _keep(self, found: Disagreement, judge: Judge, listed: ListedDeviation | None = None) -> None:
@@ -196,10 +200,9 @@ class JudgedRun:
 
     def _without_race(self, judge: Judge) -> Judge | None:
         """Return the history of an error that needs no two calls at one moment, where a race has come upon one."""
-        method, arguments = judge.done[-1]
-        if method != "race":
+        if not judge.done or judge.done[-1][0] != "race":
             return None
-        first, second, _ = arguments
+        first, second, _ = judge.done[-1][1]
         for calls in ((first, second), (second, first)):
             plain = self._judge()
             plain.replay(judge.setup, (*judge.done[:-1], *calls))

@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 
 from attrs import define, frozen
 
-from kvescrow.checks.fuzz.differences import shown
 from kvescrow.checks.fuzz.judge import Judge
 from kvescrow.checks.fuzz.oracle import Fault, Misread, Oracle
 from kvescrow.checks.targets.protocols import (
@@ -89,8 +88,7 @@ class ManagerJudge(Judge):
         self.setup = setup
         self.page_length: int = setup.page_length
         self.oracle = Oracle(setup.page_length, self.declared.scope_fields)
-        self.target = self.subject.open(setup)
-        self.steps.append(f"open {shown(setup)}")
+        self.target = self._opened(setup)
         self.view = self._look(None)
         self._conserved(self.view.pool.total)
 

@@ -25,8 +25,7 @@ class SchedulerJudge(ManagerJudge):
         self.setup = setup
         self.page_length = setup.page_length
         self.oracle = Oracle(setup.page_length, self.declared.scope_fields)
-        self.target = self.subject.open(setup)
-        self.steps.append(f"open {shown(setup)}")
+        self.target = self._opened(setup)
         self.flight: tuple[Scheduled, ...] = ()
         self.view = self._look(None)
         self._conserved(self.view.pool.total)

@@ -54,12 +54,13 @@ def _kind(failure: Failure) -> str:
 
 def _replayed(opened: Callable[[], Driver], setup: object, done: Sequence[Done]) -> Failure | None:
     driver = opened()
-    driver.open_with(setup)
     try:
-        for step in done:
-            driver.redo(step)
+        driver.open_with(setup)
+        try:
+            for step in done:
+                driver.redo(step)
+        finally:
+            driver.close()
     except Disagreement as found:
         return Failure(found, tuple(driver.steps), tuple(driver.done))
-    finally:
-        driver.close()
     return None

@@ -3,10 +3,11 @@
 import importlib
 import inspect
 import sys
+import traceback
 from collections.abc import Mapping
 from pathlib import Path
 
-from kvescrow.checks.targets.protocols import Subject
+from kvescrow.checks.targets.protocols import Expiry, Kind, Subject
 from kvescrow.spec.vocabulary import UserError
 
 TARGETS: Mapping[str, str] = {
@@ -51,6 +52,8 @@ def subject_called(name: str) -> Subject:
         raise UserError(
             f"target {name!r}: cannot import {module_name} ({error}): install it or correct the name"
         ) from error
+    except (Exception, SystemExit) as error:
+        raise UserError(f"target {name!r}: {module_name} cannot be imported ({raised(error)}): correct it") from error
     factory = getattr(module, factory_name, None)
     if not callable(factory):
         raise UserError(
@@ -62,7 +65,22 @@ def subject_called(name: str) -> Subject:
         raise UserError(
             f"target {name!r}: {factory_name} cannot be called ({error}): name a function without arguments"
         ) from error
-    subject = factory()
+    try:
+        subject = factory()
+    except UserError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise UserError(f"target {name!r}: {factory_name} made no subject ({raised(error)}): correct it") from error
     if not isinstance(subject, Subject):
         raise UserError(f"target {name!r}: {place} returned {type(subject).__name__}: let it return a Subject")
+    if not isinstance(subject.kind, Kind) or not isinstance(subject.capabilities.expiry, Expiry):
+        raise UserError(f"target {name!r}: {place} returned a Subject whose kind or expiry is no member of its enum")
     return subject
+
+
+def raised(error: BaseException) -> str:
+    """Return what someone's own code raised, with the line where it did."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    # A syntax error says itself where it is.
+    place = "" if isinstance(error, SyntaxError) else f", {last.filename}:{last.lineno}"
+    return f"{type(error).__name__}: {error}{place}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -291,3 +292,37 @@ def test_a_new_target_writes_through_no_link_that_leads_nowhere(
 def test_a_text_that_is_no_unicode_is_written_escaped(tmp_path: Path) -> None:
     write_atomically(tmp_path / "page.md", "name \ud800\n")
     assert (tmp_path / "page.md").read_text("utf-8") == "name \\ud800\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "mistake"),
+    [
+        ("def subject(:", "cannot be imported (SyntaxError"),
+        ("import sys; sys.exit(0)", "cannot be imported (SystemExit: 0"),
+        ("def subject(): return 1 / 0", "subject made no subject (ZeroDivisionError: division by zero"),
+        ("def subject(): return Subject('capacity', print)", "no member of its enum"),
+        ("def subject(): return Subject(Kind.CAPACITY, print, Capabilities(expiry='never'))", "no member of its enum"),
+    ],
+)
+def test_an_adapter_that_gives_no_subject_is_named(
+    code: str, mistake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    imports = "from kvescrow.checks.targets.protocols import Capabilities, Kind, Subject\n"
+    (tmp_path / "adapter_without_subject.py").write_text(imports + code)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "adapter_without_subject", raising=False)
+    assert mistake in told(capsys, "fuzz", "--target", "adapter_without_subject:subject")
+
+
+def test_a_target_that_leaves_python_is_no_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = "import sys\nfrom kvescrow.checks.targets.protocols import Kind, Subject\n"
+    (tmp_path / "adapter_that_leaves.py").write_text(
+        f"{code}def leave(setup): sys.exit(0)\ndef subject(): return Subject(Kind.CAPACITY, leave)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(SystemExit) as left:
+        main(["fuzz", "--target", "adapter_that_leaves:subject"])
+    assert left.value.code == 1
+    assert "left Python (SystemExit(0))" in capsys.readouterr().err

@@ -452,3 +452,47 @@ def test_what_a_call_raises_is_raised() -> None:
         interleave(lambda: None, fails, 0)
     with pytest.raises(KeyError, match="gone"):
         interleave(fails, lambda: None, 0)
+
+
+class CannotBeOpened(Toy):
+    def __init__(self, setup: CapacitySetup) -> None:
+        raise RuntimeError("no room")
+
+
+class CannotBeClosed(Toy):
+    def close(self) -> None:
+        raise RuntimeError("busy")
+
+
+class TellsNoAmounts(Toy):
+    def remaining(self, key: str) -> Any:
+        return None
+
+
+class ForgetsAResource(Toy):
+    def remaining(self, key: str) -> Amounts:
+        return super().remaining(key)[1:]
+
+
+@pytest.mark.parametrize(
+    ("ledger", "law", "step"),
+    [
+        (CannotBeOpened, "answers", "open CapacitySetup(limits=(8))"),
+        (CannotBeClosed, "answers", "close()"),
+        (TellsNoAmounts, "answers", "open CapacitySetup(limits=(8))"),
+        (ForgetsAResource, "bounds", "open CapacitySetup(limits=(8))"),
+    ],
+)
+def test_what_is_wrong_before_the_first_call_or_after_the_last_is_a_finding(
+    ledger: type[Toy], law: str, step: str
+) -> None:
+    result = fuzz("toy", Subject(Kind.CAPACITY, ledger, HELD), BRIEF, 1)
+    assert result.verdict == "failed"
+    assert [(finding.law, finding.scenario[-1]) for finding in result.findings] == [(law, step)]
+
+
+def test_a_listed_scenario_of_a_ledger_that_cannot_be_opened_shows_nothing() -> None:
+    listed = ListedDeviation("gone", "limit", "", (("acquire", "a", "1", (9,)),), CapacitySetup((8,)))
+    subject = Subject(Kind.CAPACITY, CannotBeOpened, HELD, deviations=(listed,))
+    result = fuzz("toy", subject, BRIEF, 1)
+    assert (result.verdict, result.deviations[0].exercised) == ("failed", False)
