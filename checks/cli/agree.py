@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from kvescrow.checks.cli.output import columns, conclude, json_option
+from kvescrow.checks.cli.output import FiniteRange, columns, conclude, json_option
 from kvescrow.checks.cli.progress import progress
 
 
@@ -12,7 +12,7 @@ from kvescrow.checks.cli.progress import progress
 @click.argument("instances", nargs=-1, metavar="[INSTANCE]...")
 @click.option(
     "--bound",
-    type=click.FloatRange(1),
+    type=FiniteRange(1),
     default=900.0,
     show_default=True,
     help="Seconds that one checker may take for one instance.",

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kvescrow.checks.cli.output import conclude, json_option
+from kvescrow.checks.cli.output import FiniteRange, conclude, json_option
 
 if TYPE_CHECKING:
     from kvescrow.checks.bench.report import BenchReport
@@ -57,7 +57,7 @@ def ledger(rounds: int, stores: tuple[str, ...], json_file: str | None) -> int:
 )
 @click.option(
     "--bound",
-    type=click.FloatRange(1),
+    type=FiniteRange(1),
     default=900.0,
     show_default=True,
     help="Seconds after which TLC, SPIN or rumur is stopped and given by its rate so far.",

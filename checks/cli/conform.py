@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from kvescrow.checks.cli.output import conclude, json_option, new_file
+from kvescrow.checks.cli.output import FiniteRange, conclude, json_option, new_file
 from kvescrow.checks.cli.progress import progress
 
 
@@ -47,7 +47,7 @@ from kvescrow.checks.cli.progress import progress
     is_flag=True,
     help="Run the worker's device in a process of its own; killing the worker is then SIGKILL of that process.",
 )
-@click.option("--minutes", type=click.FloatRange(0), help="Run after run for so long, each with another seed.")
+@click.option("--minutes", type=FiniteRange(0), help="Run after run for so long, each with another seed.")
 @json_option
 def command(
     device: str,

@@ -1,6 +1,7 @@
 """What verbs share: exit statuses, the `--json` option, atomic files, and text for people."""
 
 import json
+import math
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -46,6 +47,17 @@ def json_option(function: Command) -> Command:
         help="Write the result as JSON to FILE, or to standard output where FILE is `-` or left out.",
     )
     return cast(Command, option(checked))
+
+
+class FiniteRange(click.FloatRange):
+    """A number in a range; `nan` and `inf` are in none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number; a usage error names what is no finite one."""
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number.", param, ctx)
+        return number
 
 
 def exit_status(verdict: str) -> int:

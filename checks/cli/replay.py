@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from attrs import evolve
 
-from kvescrow.checks.cli.output import conclude, json_option, new_file
+from kvescrow.checks.cli.output import FiniteRange, conclude, json_option, new_file
 from kvescrow.checks.cli.progress import progress
 from kvescrow.checks.cli.replay_summary import summary
 from kvescrow.spec.vocabulary import UserError
@@ -32,7 +32,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--config", "config_file", help="Settings as TOML: a file, or the name of one that comes with kvescrow.")
 @click.option("--order", help="Order of the queue: first-come, fair, or strict-priority to compare with.")
 @click.option("--policy", help="What is reserved: full-maximum, estimate, no-evict, watermark, peak-formula.")
-@click.option("--cancel-rate", type=click.FloatRange(0, 1), help="Share of requests that are cancelled (injected).")
+@click.option("--cancel-rate", type=FiniteRange(0, 1), help="Share of requests that are cancelled (injected).")
 @click.option("--seed", type=click.IntRange(0), help="Seed of the injected cancels.")
 @click.option("--requests", type=click.IntRange(1), help="Only the first so many requests.")
 @click.option("--journal", type=click.Path(path_type=Path), help="Also write the journal to a new file.")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import click
 from attrs import evolve
 
-from kvescrow.checks.cli.output import columns, conclude, json_option
+from kvescrow.checks.cli.output import FiniteRange, columns, conclude, json_option
 from kvescrow.checks.cli.progress import progress
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     required=True,
     help="memory and sqlite live in one process that gateways call; postgres and valkey need their servers' wheels.",
 )
-@click.option("--minutes", type=click.FloatRange(0, min_open=True), default=2.0, show_default=True, help="How long.")
+@click.option("--minutes", type=FiniteRange(0, min_open=True), default=2.0, show_default=True, help="How long.")
 @click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Decides what happens when.")
 @click.option("--gateways", type=click.IntRange(1), default=3, show_default=True, help="Gateway processes at a time.")
 @click.option("--sabotage", metavar="NAME", help="Plant this error in the store; the run is good if it is caught.")

@@ -326,3 +326,17 @@ def test_a_target_that_leaves_python_is_no_pass(
         main(["fuzz", "--target", "adapter_that_leaves:subject"])
     assert left.value.code == 1
     assert "left Python (SystemExit(0))" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("conform", "--minutes"),
+        ("torture", "--minutes"),
+        ("bench", "check", "--bound"),
+        ("agree", "--bound"),
+        ("replay", "mooncake", "--cancel-rate"),
+    ],
+)
+def test_a_number_that_ends_nothing_is_refused(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert "is not a finite number" in told(capsys, *arguments, "nan")
