@@ -4,13 +4,16 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from kvescrow.checks.cli.output import columns, conclude, json_option
 from kvescrow.checks.cli.progress import progress
+from kvescrow.spec.vocabulary import UserError
 
 if TYPE_CHECKING:
     from kvescrow.checks.explore.result import Exploration
@@ -19,6 +22,14 @@ _SORT = "NPY_DISABLE_CPU_FEATURES"
 _SLOW_SORT = "X86_V4 AVX512_ICL"
 """numpy's AVX-512 sort takes several times as long as its AVX2 sort on AMD's Zen 4, where it halves the packed search.
 numpy reads the variable when it is imported, so the search runs in a process of its own there."""
+
+
+_HEEDED: Mapping[str, Container[str]] = {
+    "listed": (),
+    "scenario": ("json_file",),
+    "target": ("instances", "jobs", "json_file"),
+}
+"""Parameter that asks for something else than a search -> those that it heeds."""
 
 
 @click.command(epilog="Example: kvescrow explore pages-chains lifecycle-1m --json search.json")
@@ -49,7 +60,9 @@ numpy reads the variable when it is imported, so the search runs in a process of
 )
 @click.option("--scenario", type=click.Path(path_type=Path), help="Run a broken law again, and search nothing.")
 @json_option
+@click.pass_context
 def command(
+    context: click.Context,
     instances: tuple[str, ...],
     engine: str,
     symmetric: bool,
@@ -67,6 +80,7 @@ def command(
     Without INSTANCE the gate is searched: one instance or more of each table, which together must fire every row and
     reach every situation that the tables name.
     """
+    _refuse_unheeded(context)
     if listed:
         return _list()
     if scenario is not None:
@@ -79,6 +93,21 @@ def command(
         options += ["--memory", str(memory)] if memory is not None else []
         return _without_slow_sort([*options, *(["--json", json_file] if json_file is not None else [])])
     return _explore(instances, engine, symmetric, device, memory, counterexamples, json_file)
+
+
+def _refuse_unheeded(context: click.Context) -> None:
+    """Raise `UserError` for an option that has no effect beside another of the same command."""
+    names = {parameter.name: parameter.opts[0] for parameter in context.command.params}
+    names["instances"] = "INSTANCE"
+    given = [name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+    for way, heeded in _HEEDED.items():
+        if way in given:
+            unheeded = [names[name] for name in given if name != way and name not in heeded]
+            if unheeded:
+                raise UserError(f"{unheeded[0]} has no effect with {names[way]}; leave one of the two out")
+            return
+    if "jobs" in given:
+        raise UserError("--jobs has no effect without --target; name one, or leave it out")
 
 
 def _is_slow_sorter() -> bool:

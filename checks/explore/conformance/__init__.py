@@ -37,7 +37,9 @@ def conform(
     `show` is told depth and states after each level. Raises `UserError` where target and instance do not fit.
     """
     if subject.kind not in DEFAULTS:
-        raise UserError(f"target {name}: a cache manager has no event of its own for each move; use `kvescrow fuzz`")
+        raise UserError(
+            f"target {name}: of kind {subject.kind.value}, which has no event for each move; use `kvescrow fuzz`"
+        )
     kind = subject.kind
     durable = subject.capabilities.durable
     chosen = instance or (COVERED if durable else DEFAULTS)[kind]

@@ -72,3 +72,22 @@ def test_a_scenario_that_is_none_is_told(capsys: pytest.CaptureFixture[str], tmp
     status, _, message = run(capsys, "--scenario", str(path))
     assert status == 2
     assert "`kvescrow_search` is missing" in message
+
+
+@pytest.mark.parametrize(
+    ("arguments", "mistake"),
+    [
+        (("--target", "pages", "--symmetric"), "--symmetric has no effect with --target"),
+        (("--target", "pages", "--device", "cpu"), "--device has no effect with --target"),
+        (("--list", "--json", "-"), "--json has no effect with --list"),
+        (("--scenario", "scenario.json", "account"), "INSTANCE has no effect with --scenario"),
+        (("account", "--jobs", "2"), "--jobs has no effect without --target"),
+        (("--target", "limits"), "of kind capacity, which has no event for each move"),
+    ],
+)
+def test_an_option_that_would_do_nothing_is_refused(
+    capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], mistake: str
+) -> None:
+    status, output, message = run(capsys, *arguments)
+    assert (status, output) == (2, "")
+    assert mistake in message
