@@ -3,6 +3,7 @@ folder.
 """
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -75,8 +76,8 @@ def shape_from_config(path: Path) -> ModelShape:
         head_size=_number(path, config, "head_dim", hidden // heads),
         feed_forward=_number(path, config, "intermediate_size"),
         vocabulary=_number(path, config, "vocab_size"),
-        rope_theta=float(rope.get("rope_theta") or config.get("rope_theta") or 10_000.0),
-        norm_eps=float(config.get("rms_norm_eps", 1e-6)),
+        rope_theta=_real(path, config if rope.get("rope_theta") is None else rope, "rope_theta", 10_000.0, above=1.0),
+        norm_eps=_real(path, config, "rms_norm_eps", 1e-6, above=0.0),
         tied=bool(config.get("tie_word_embeddings", False)),
         rope_scaling=scaling_of(scaling, config.get("max_position_embeddings"), path),
     )
@@ -100,6 +101,14 @@ def _number(path: Path, config: dict[str, Any], name: str, default: int | None =
     if not isinstance(value, int) or value <= 0:
         raise UserError(f"{path}: field {name} is {value!r}, and must be a positive integer")
     return value
+
+
+def _real(path: Path, config: dict[str, Any], name: str, default: float, *, above: float) -> float:
+    value = config.get(name)
+    value = default if value is None else value
+    if isinstance(value, bool) or not isinstance(value, int | float) or not above < value <= sys.float_info.max:
+        raise UserError(f"{path}: field {name} is {value!r}, and must be a number above {above:g}")
+    return float(value)
 
 
 def _layer_sizes(shape: ModelShape) -> dict[str, tuple[int, ...]]:

@@ -7,6 +7,7 @@ whole context; it is accepted up to that length, where it changes nothing.
 """
 
 import math
+import sys
 from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any
@@ -91,27 +92,34 @@ def scaling_of(rope: Mapping[str, Any], positions: int | None, where: object) ->
     `positions`: max_position_embeddings. `where` names the file. Raises UserError for an unknown type, and for a field
     that is missing or not a positive number.
     """
+    if inner := [field for field, value in rope.items() if isinstance(value, Mapping)]:
+        raise UserError(f"{where}: rope field {inner[0]} is an object; this decoder turns every layer alike")
+    if rope.get("partial_rotary_factor", 1.0) != 1.0:
+        raise UserError(f"{where}: partial_rotary_factor is not 1; this decoder turns whole heads only")
     name = rope.get("rope_type", rope.get("type", "default"))
     if name == "default":
         return None
     if name not in [kind.value for kind in RopeKind]:
         known = ", ".join(kind.value for kind in RopeKind)
         raise UserError(f"{where}: rope type is {name!r}; this decoder supports default, {known}")
-    if rope.get("partial_rotary_factor", 1.0) != 1.0:
-        raise UserError(f"{where}: partial_rotary_factor is not 1; this decoder turns whole heads only")
     kind = RopeKind(name)
 
     def number(field: str, default: float | None = None) -> float:
         value = rope.get(field)
         value = default if value is None else value
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= sys.float_info.max:
             raise UserError(f"{where}: rope field {field} is {value!r}, and must be a positive number")
         return float(value)
 
+    def length(field: str) -> int:
+        if (value := number(field, positions)) < 1:
+            raise UserError(f"{where}: rope field {field} is {value}, and must be a position or more")
+        return int(value)
+
     factor = number("factor")
     if kind is RopeKind.DYNAMIC:  # what transformers takes as trained, whatever else the file says
-        return RopeScaling(kind, factor, int(number("max_position_embeddings", positions)))
-    trained = int(number("original_max_position_embeddings", positions))
+        return RopeScaling(kind, factor, length("max_position_embeddings"))
+    trained = length("original_max_position_embeddings")
     if kind is RopeKind.LINEAR:
         return RopeScaling(kind, factor, trained)
     if kind is RopeKind.LLAMA3:

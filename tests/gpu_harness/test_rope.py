@@ -139,6 +139,12 @@ def test_dynamic_scaling_ends_where_pages_would_depend_on_their_reader(tmp_path:
         ({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0}, "rope field high_freq_factor is None"),
         ({"rope_type": "llama3", "factor": 8.0, **LLAMA3, "low_freq_factor": 4.0}, "must be below high_freq_factor"),
         ({"rope_type": "linear", "factor": 2.0, "partial_rotary_factor": 0.5}, "partial_rotary_factor is not 1"),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor is not 1"),
+        ({"full_attention": SCALINGS["yarn"]}, "rope field full_attention is an object"),
+        ({"rope_type": "linear", "factor": 10**400}, "rope field factor is 1000"),
+        ({**SCALINGS["yarn"], "original_max_position_embeddings": 0.5}, "original_max_position_embeddings is 0.5"),
+        ({**SCALINGS["yarn"], "rope_theta": 1}, "field rope_theta is 1, and must be a number above 1"),
+        ({"rope_theta": "fast"}, "field rope_theta is 'fast'"),
         ([1], "must be objects"),
     ],
 )
