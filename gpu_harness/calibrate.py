@@ -15,6 +15,7 @@ if not __package__:
 from kvescrow.gpu_harness.calibration.front import Asked, run
 from kvescrow.gpu_harness.front import AUTO, NOT_RUN
 from kvescrow.gpu_harness.model import SHAPES
+from kvescrow.gpu_harness.results import refuse_unwritable_file
 from kvescrow.spec.vocabulary import UserError
 
 
@@ -33,6 +34,8 @@ def main(arguments: list[str]) -> int:
     options = vars(parser.parse_args(arguments))
     out: Path | None = options.pop("out")
     try:
+        if out is not None:
+            refuse_unwritable_file(out)
         report = run(Asked(**options))
         if out is not None:
             _write(out, json.dumps(report.json, indent=2) + "\n")

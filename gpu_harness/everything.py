@@ -53,6 +53,10 @@ class _Part:
 def everything(asked: Asked, folder: Path | None, seconds: int) -> int:
     """Do all parts that there is time for, print and write each. Returns the exit status. Raises UserError."""
     device = asked.settings.device
+    if seconds < 0:
+        raise UserError(f"seconds: {seconds} is negative; give 0 or more")
+    if asked.sabotage is not None or asked.seeds != 1 or asked.minutes is not None:
+        raise UserError("sabotage, seeds, minutes: everything makes every sabotage and each run once; leave these out")
     began = time.monotonic()
     told: dict[str, dict[str, Any]] = {}
     for part in _parts(asked, device):

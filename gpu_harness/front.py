@@ -1,5 +1,6 @@
 """What the command line and the bare script share: a run by the names that a user gives, as JSON and as text."""
 
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -132,6 +133,8 @@ def _check(asked: Asked) -> None:
     """Refuse what does not go together. Raises UserError."""
     if asked.records is not None and (asked.minutes is not None or asked.sabotage is not None):
         raise UserError("records: only one run without sabotage writes them; leave the others out")
+    if asked.minutes is not None and not 0 <= asked.minutes < math.inf:
+        raise UserError(f"minutes: {asked.minutes} is no time; give 0 or more")
     if asked.minutes is not None and (asked.sabotage is not None or asked.journal is not None):
         raise UserError("minutes: a soak has neither sabotages nor a journal; leave one of the two out")
     if asked.own_process and asked.sabotage is not None:

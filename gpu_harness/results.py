@@ -1,6 +1,7 @@
 """What scripts of a bare checkout leave behind: exit statuses, and JSON in a folder."""
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -28,6 +29,14 @@ def refuse_unwritable(folder: Path | None) -> None:
         probe.unlink()
     except OSError as error:
         raise UserError(f"{folder}: {error.strerror}: name a folder that can be written") from error
+
+
+def refuse_unwritable_file(path: Path) -> None:
+    """Raise UserError where no file can be written to `path`, whose folder is there: before a run, not after it."""
+    if path.is_dir():
+        raise UserError(f"{path}: is a directory; name a file in it")
+    if not os.access(path.parent, os.W_OK) or not path.parent.is_dir():
+        raise UserError(f"{path}: cannot be written; name a file in a folder that exists")
 
 
 def write(folder: Path | None, name: str, values: Mapping[str, object]) -> None:

@@ -44,17 +44,19 @@ def main(arguments: list[str]) -> int:
         help="the recipes, runs in both types, all sabotages, and steps beside the speed of memory",
     )
     parser.add_argument(
-        "--seconds", type=int, default=SECONDS, help="with --everything: no part begins after so many seconds"
+        "--seconds", type=int, help=f"with --everything: no part begins after so many seconds; {SECONDS} where left out"
     )
     options = vars(parser.parse_args(arguments))
     folder: Path | None = options.pop("out")
-    seconds: int = options.pop("seconds")
+    seconds: int | None = options.pop("seconds")
     is_everything: bool = options.pop("everything")
     asked = Asked(**options)
     try:
         refuse_unwritable(folder)
         if is_everything:
-            return everything(asked, folder, seconds)
+            return everything(asked, folder, SECONDS if seconds is None else seconds)
+        if seconds is not None:
+            raise UserError("seconds: only --everything has parts that are begun in time; leave it out")
         report = run(asked)
         what = "conform" if asked.sabotage is None else f"sabotage-{asked.sabotage}"
         write(folder, f"{what}.{asked.shape}.{asked.dtype}.json", report.json)

@@ -30,11 +30,15 @@ FAST = "fast"
 MODES = (EXACT, FAST)
 SEEDED = "seeded"
 WEIGHTS = (SEEDED, SMOLLM2)
+MOST_SEED = 2**62
+"""Seeds are counted up from the first one, and must fit into 64 bits with a sign."""
 
 
-def _not_negative(_: object, attribute: "Attribute[int]", value: int) -> None:
+def _is_seed(_: object, attribute: "Attribute[int]", value: int) -> None:
     if value < 0:
         raise UserError(f"{attribute.name}: {value} is negative; give 0 or more")
+    if value > MOST_SEED:
+        raise UserError(f"{attribute.name}: {value} is too large; give {MOST_SEED} or less")
 
 
 def _one_of(*known: str) -> Callable[[object, "Attribute[str]", str], None]:
@@ -62,7 +66,7 @@ class Settings:
     dtype: str = field(default="float32", validator=_one_of(*DTYPES))
     requests: int = DEFAULT_REQUESTS
     """Requests of the trace, twins not counted."""
-    seed: int = field(default=1, validator=_not_negative)
+    seed: int = field(default=1, validator=_is_seed)
     """Of weights, tokens and cancels."""
     cancel_rate: float = CANCEL_RATE
     pages: int = USABLE_PAGES

@@ -16,10 +16,14 @@ import attrs
 
 from kvescrow.gpu_harness.conform.platform import TORCH_DTYPES
 from kvescrow.gpu_harness.model import SHAPES, named_shape
+from kvescrow.gpu_harness.results import refuse_unwritable_file
 from kvescrow.spec.vocabulary import UserError
 
 if TYPE_CHECKING:
     from kvescrow.gpu_harness.kernels.compilation import Built
+
+CAPABILITIES = (80, 86, 89, 90)
+"""Of devices with bfloat16 that triton's plain assembler knows. For others LLVM or that ends without saying why."""
 
 
 def main(arguments: list[str]) -> int:
@@ -32,8 +36,14 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     try:
         shapes = [named_shape(name) for name in options.shapes.split(",")]
+        if options.capability not in CAPABILITIES:
+            known = ", ".join(map(str, CAPABILITIES))
+            raise UserError(f"capability: {options.capability} is not known; choose from {known}")
+        if options.json is not None:
+            refuse_unwritable_file(options.json)
         if odd := set(options.dtypes.split(",")) - set(TORCH_DTYPES):
-            raise UserError(f"dtypes: {', '.join(sorted(odd))} is not known; choose from {', '.join(TORCH_DTYPES)}")
+            unknown = ", ".join(map(repr, sorted(odd)))
+            raise UserError(f"dtypes: {unknown} is not known; choose from {', '.join(TORCH_DTYPES)}")
     except UserError as mistake:
         print(f"kernels: {mistake}", file=sys.stderr)
         return 2

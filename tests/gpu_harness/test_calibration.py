@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
+from kvescrow.gpu_harness import calibrate as script
 from kvescrow.gpu_harness.arithmetic import ANY_SIZE
 from kvescrow.gpu_harness.calibration.front import Asked, run
 from kvescrow.gpu_harness.calibration.grid import Grid, measured
@@ -257,3 +258,11 @@ def test_mistakes_are_told() -> None:
         run(Asked(device="cpu", shape="vast"))
     with pytest.raises(UserError, match="device: 'abacus' is not known"):
         run(Asked(device="abacus"))
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delattr("kvescrow.gpu_harness.calibrate.run")
+    assert script.main(["--out", "absent/calibration.json"]) == 2
+    assert capsys.readouterr().err.startswith("calibrate: absent/calibration.json: cannot be written")

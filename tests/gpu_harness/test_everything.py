@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from kvescrow.gpu_harness import everything as module
+from kvescrow.gpu_harness import run
 from kvescrow.gpu_harness.arithmetic import ANY_SIZE, FIXED_SIZE, Recipe
 from kvescrow.gpu_harness.everything import everything
 from kvescrow.gpu_harness.floor import Row, Sizes, rows_of, step_bytes
@@ -113,3 +114,22 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_run(tmp_path: Pat
         refuse_unwritable(tmp_path / "file")
     refuse_unwritable(tmp_path / "new" / "folder")
     assert list((tmp_path / "new" / "folder").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "mistake"),
+    [
+        (["--everything", "--seconds", "-5"], "seconds: -5 is negative"),
+        (["--everything", "--sabotage", "all"], "sabotage, seeds, minutes: everything makes every sabotage"),
+        (["--everything", "--minutes", "1"], "sabotage, seeds, minutes: "),
+        (["--seconds", "5"], "seconds: only --everything"),
+        (["--minutes", "nan"], "minutes: nan is no time"),
+        (["--minutes", "-1"], "minutes: -1.0 is no time"),
+        (["--seed", str(2**63)], "seed: 9223372036854775808 is too large"),
+    ],
+)
+def test_what_the_script_could_not_heed_is_refused(
+    arguments: list[str], mistake: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run.main(["--device", "cpu", *arguments]) == 2
+    assert capsys.readouterr().err.startswith(f"run: {mistake}")

@@ -37,7 +37,7 @@ def test_without_triton_nothing_was_built_and_nothing_passed() -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [(("--shapes", "huge"), "no model shape is called 'huge'"), (("--dtypes", "float8"), "float8 is not known")],
+    [(("--shapes", "huge"), "no model shape is called 'huge'"), (("--dtypes", "float8"), "'float8' is not known")],
 )
 def test_a_user_s_mistake_is_one_line_and_status_2(arguments: tuple[str, ...], message: str) -> None:
     done = run(*arguments)
@@ -82,3 +82,22 @@ c.specialisations = lambda *a: [evolve(whole(*a)[0], constants={**whole(*a)[0].c
     assert done.returncode == 1, done.stdout + done.stderr
     assert "NOT BUILT: CompilationError" in done.stdout
     assert "kernels: failed: 0 of 1 built for sm_90" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "mistake"),
+    [
+        (["--capability", "3"], "capability: 3 is not known; choose from 80, 86, 89, 90"),
+        (["--capability", "-90"], "capability: -90 is not known"),
+        (["--json", "absent/kernels.json"], "absent/kernels.json: cannot be written"),
+        (["--json", "."], ".: is a directory"),
+        (["--dtypes", ""], "dtypes: '' is not known"),
+    ],
+)
+def test_a_mistake_is_told_before_anything_is_built(
+    arguments: list[str], mistake: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from kvescrow.gpu_harness.kernels.__main__ import main
+
+    assert main(arguments) == 2
+    assert capsys.readouterr().err.startswith(f"kernels: {mistake}")
