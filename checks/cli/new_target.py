@@ -1,5 +1,6 @@
 """`kvescrow new-target`."""
 
+import shlex
 from pathlib import Path
 
 import click
@@ -14,5 +15,5 @@ def command(ledger: bool, folder: Path) -> int:
     """Write a working adapter of a toy engine, with its test, to start your own from."""
     for path in write_target(folder, ledger=ledger):
         click.echo(path)
-    click.echo(f"next: cd {folder} && kvescrow fuzz --target kvescrow_target:subject")
+    click.echo(f"next: cd {shlex.quote(str(folder))} && kvescrow fuzz --target kvescrow_target:subject")
     return 0

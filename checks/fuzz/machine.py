@@ -45,7 +45,8 @@ def machine_of(
 
         def teardown(self) -> None:
             on_run(self.driver)
-            self.driver.close()
+            if self.driver.told:  # the first thing told is the opening
+                self.driver.close()
 
     who, turn = st.integers(0, WHO - 1), st.integers(0, TURNS - 1)
     rules: dict[str, object] = {

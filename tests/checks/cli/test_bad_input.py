@@ -340,3 +340,31 @@ def test_a_target_that_leaves_python_is_no_pass(
 )
 def test_a_number_that_ends_nothing_is_refused(arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     assert "is not a finite number" in told(capsys, *arguments, "nan")
+
+
+@pytest.mark.parametrize("kind", ["LEDGER", "PAGES", "RELEASE", "COMPOSED"])
+@pytest.mark.parametrize(
+    ("opening", "mistake"),
+    [("1 / 0", "cannot be opened (ZeroDivisionError: division by zero"), ("None", "its opening returned None")],
+)
+def test_a_target_that_cannot_be_opened_is_told(
+    kind: str,
+    opening: str,
+    mistake: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "adapter_not_opened.py").write_text(
+        "from kvescrow.checks.targets.protocols import Kind, Subject\n"
+        f"def subject(): return Subject(Kind.{kind}, lambda setup: {opening})\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "adapter_not_opened", raising=False)
+    assert mistake in told(capsys, "fuzz", "--target", "adapter_not_opened:subject")
+
+
+def test_the_next_command_of_a_new_target_can_be_pasted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["new-target", "--ledger", str(tmp_path / "my ledger")])
+    assert f"next: cd '{tmp_path / 'my ledger'}' && " in capsys.readouterr().out
