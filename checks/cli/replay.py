@@ -128,6 +128,8 @@ def _trace(name: str, format_name: str) -> "Trace":
     from kvescrow.reference.traces import PACKAGED, packaged_trace, read_trace
 
     if name in PACKAGED and not Path(name).exists():
+        if format_name != "auto":
+            raise UserError(f"--format has no effect on the packaged trace {name}; leave it out")
         return packaged_trace(name)
     return read_trace(name, format_name)
 

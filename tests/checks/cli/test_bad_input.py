@@ -368,3 +368,8 @@ def test_the_next_command_of_a_new_target_can_be_pasted(tmp_path: Path, capsys: 
     with pytest.raises(SystemExit):
         main(["new-target", "--ledger", str(tmp_path / "my ledger")])
     assert f"next: cd '{tmp_path / 'my ledger'}' && " in capsys.readouterr().out
+
+
+def test_a_format_for_a_packaged_trace_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    message = told(capsys, "replay", "ragpulse", "--requests", "3", "--format", "mooncake")
+    assert "--format has no effect on the packaged trace ragpulse" in message
