@@ -32,8 +32,7 @@ from kvescrow.checks.fuzz.result import (
 from kvescrow.checks.fuzz.shrink import least_failure
 from kvescrow.checks.fuzz.unreachable import UNREACHABLE
 from kvescrow.checks.targets.protocols import Kind, Subject
-from kvescrow.checks.targets.registry import raised, subject_called
-from kvescrow.spec.vocabulary import UserError
+from kvescrow.checks.targets.registry import subject_called, told_opening
 
 OnProgress = Callable[[Progress], None]
 
@@ -92,27 +91,10 @@ def fuzz(
         seed = secrets.randbelow(2**31) if profile.keeps_database else DEFAULT_SEED
     if subject.kind in PLAYS:
         return fuzz_judged(name, subject, profile, seed, on_progress or (lambda progress: None), database)
-    run = Run(name, _told_opening(name, subject), profile, on_progress or (lambda progress: None), database)
+    run = Run(name, told_opening(name, subject), profile, on_progress or (lambda progress: None), database)
     started = time.monotonic()
     disagreement, failed_seed = run.rounds(seed)
     return run.result(failed_seed, disagreement, time.monotonic() - started)
-
-
-def _told_opening(name: str, subject: Subject) -> Subject:
-    """Return `subject`, opened so that what goes wrong in that is a `UserError`: there is nothing to compare yet."""
-
-    def opened(setup: object) -> object:
-        try:
-            target = subject.open(setup)
-        except UserError:
-            raise
-        except Exception as error:
-            raise UserError(f"target {name!r}: cannot be opened ({raised(error)}): correct its adapter") from error
-        if target is None:
-            raise UserError(f"target {name!r}: its opening returned None: let it return the target")
-        return target
-
-    return evolve(subject, open=opened)
 
 
 @define

@@ -7,6 +7,8 @@ import traceback
 from collections.abc import Mapping
 from pathlib import Path
 
+from attrs import evolve
+
 from kvescrow.checks.targets.protocols import Expiry, Kind, Subject
 from kvescrow.spec.vocabulary import UserError
 
@@ -76,6 +78,23 @@ def subject_called(name: str) -> Subject:
     if not isinstance(subject.kind, Kind) or not isinstance(subject.capabilities.expiry, Expiry):
         raise UserError(f"target {name!r}: {place} returned a Subject whose kind or expiry is no member of its enum")
     return subject
+
+
+def told_opening(name: str, subject: Subject) -> Subject:
+    """Return `subject`, opened so that what goes wrong in that is a `UserError`: there is nothing to compare yet."""
+
+    def opened(setup: object) -> object:
+        try:
+            target = subject.open(setup)
+        except UserError:
+            raise
+        except Exception as error:
+            raise UserError(f"target {name!r}: cannot be opened ({raised(error)}): correct its adapter") from error
+        if target is None:
+            raise UserError(f"target {name!r}: its opening returned None: let it return the target")
+        return target
+
+    return evolve(subject, open=opened)
 
 
 def raised(error: BaseException) -> str:

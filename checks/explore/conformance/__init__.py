@@ -13,7 +13,7 @@ from kvescrow.checks.explore.conformance.subject import Driver
 from kvescrow.checks.explore.conformance.walk import cover, exhaust
 from kvescrow.checks.explore.instance import Instance
 from kvescrow.checks.targets.protocols import Kind, Subject
-from kvescrow.checks.targets.registry import subject_called
+from kvescrow.checks.targets.registry import subject_called, told_opening
 from kvescrow.spec.vocabulary import UserError
 
 DEFAULTS = {Kind.LEDGER: "lifecycle-80k", Kind.PAGES: "pages-both"}
@@ -34,7 +34,8 @@ def conform(
 ) -> Conformance:
     """Try the transitions of an instance on a target: all of them, or a covering set where the target is durable.
 
-    `show` is told depth and states after each level. Raises `UserError` where target and instance do not fit.
+    `show` is told depth and states after each level. Raises `UserError` where target and instance do not fit,
+    and where the target cannot be opened.
     """
     if subject.kind not in DEFAULTS:
         raise UserError(
@@ -46,7 +47,7 @@ def conform(
     if not chosen.startswith(_FAMILY[kind]):
         raise UserError(f"target {name}: it takes the instances {_FAMILY[kind]}..., not {chosen}")
     built = instance_called(chosen)
-    driver = _driver(built, subject)
+    driver = _driver(built, told_opening(name, subject))
     if not durable:
         return exhaust(name, driver, jobs, show)
     return cover(name, driver, _driver(built, subject_called(_GUIDES[kind])), jobs)

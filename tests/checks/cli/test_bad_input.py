@@ -342,13 +342,18 @@ def test_a_number_that_ends_nothing_is_refused(arguments: tuple[str, ...], capsy
     assert "is not a finite number" in told(capsys, *arguments, "nan")
 
 
-@pytest.mark.parametrize("kind", ["LEDGER", "PAGES", "RELEASE", "COMPOSED"])
+@pytest.mark.parametrize(
+    ("kind", "verb"),
+    [(kind, "fuzz") for kind in ("LEDGER", "PAGES", "RELEASE", "COMPOSED")]
+    + [("LEDGER", "explore"), ("PAGES", "explore")],
+)
 @pytest.mark.parametrize(
     ("opening", "mistake"),
     [("1 / 0", "cannot be opened (ZeroDivisionError: division by zero"), ("None", "its opening returned None")],
 )
 def test_a_target_that_cannot_be_opened_is_told(
     kind: str,
+    verb: str,
     opening: str,
     mistake: str,
     tmp_path: Path,
@@ -361,7 +366,7 @@ def test_a_target_that_cannot_be_opened_is_told(
     )
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "adapter_not_opened", raising=False)
-    assert mistake in told(capsys, "fuzz", "--target", "adapter_not_opened:subject")
+    assert mistake in told(capsys, verb, "--target", "adapter_not_opened:subject")
 
 
 def test_the_next_command_of_a_new_target_can_be_pasted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
