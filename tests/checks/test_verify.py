@@ -14,7 +14,7 @@ from kvescrow.checks.cli.verify import CHECKS, Check
 
 SEARCH = Check("explore", ("explore", "account", "--engine", "interpreter"), ("states",))
 SKIPPED = Check("conform", ("conform", "--device", "cuda:99"), ())
-SILENT = Check("listing", ("explore", "--list"), ())
+SILENT = Check("help", ("explore", "--help"), ())
 WRONG = Check("typo", ("explore", "pond", "--engine", "interpreter"), ())
 
 

@@ -1,5 +1,6 @@
 """One process of a walk: it holds subjects in the places that were found last, and tries everything there."""
 
+import gc
 from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 
@@ -236,6 +237,8 @@ class Explorer:
 
 def serve(driver: Driver, pipe: Connection) -> None:
     """Expand levels in a process of its own, as its parent says."""
+    # Thousands of copies stand at once, and a collector of cycles would go through all of them again and again.
+    gc.disable()
     explorer = Explorer(driver)
     explorer.start()
     while (asked := pipe.recv()) is not None:
