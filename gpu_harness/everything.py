@@ -7,6 +7,7 @@ and the next one is begun, and a part that no time is left for is not_run, by na
 import platform as system
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -98,14 +99,11 @@ def _parts(asked: Asked, device: str) -> list[_Part]:
     sabotage = Asked(device=asked.device, sabotage=ALL, seed=asked.seed)
     large = LARGE if device.startswith("cuda") else ()
     return [
-        _Part("recipes", lambda: _recipes(device, asked.shape)),
-        *(
-            _Part(f"conform.{asked.shape}.{dtype}", lambda dtype=dtype: _run(evolve(plain, dtype=dtype)))  # type: ignore[misc]
-            for dtype in TORCH_DTYPES
-        ),
-        _Part("sabotage-all.tiny.float32", lambda: _run(sabotage)),
-        *(_Part(f"floor.{name}", lambda name=name: _floor(device, name)) for name in large or (asked.shape,)),  # type: ignore[misc]
-        _Part(f"decode.{asked.shape}.{asked.dtype}", lambda: _rates(asked, device)),
+        _Part("recipes", partial(_recipes, device, asked.shape)),
+        *(_Part(f"conform.{asked.shape}.{dtype}", partial(_run, evolve(plain, dtype=dtype))) for dtype in TORCH_DTYPES),
+        _Part("sabotage-all.tiny.float32", partial(_run, sabotage)),
+        *(_Part(f"floor.{name}", partial(_floor, device, name)) for name in large or (asked.shape,)),
+        _Part(f"decode.{asked.shape}.{asked.dtype}", partial(_rates, asked, device)),
     ]
 
 

@@ -6,7 +6,8 @@ which each may succeed alone.
 """
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from importlib.metadata import distributions
 from typing import Any
 
@@ -79,8 +80,7 @@ def _claims(expiry: Expiry, *, gives_back: bool, exact: bool) -> Capabilities:
 
 
 def _subject(strategy: str, claims: Capabilities, deviations: Sequence[ListedDeviation] = ()) -> Subject:
-    opened: Callable[[CapacitySetup], LimitsLedger] = lambda setup: LimitsLedger(strategy, setup)  # noqa: E731
-    return Subject(Kind.CAPACITY, opened, claims, tuple(deviations), ENGINE)
+    return Subject(Kind.CAPACITY, partial(LimitsLedger, strategy), claims, tuple(deviations), ENGINE)
 
 
 _ONE, _OTHER = (("acquire", ("a", grant, (1,))) for grant in ("g0", "g1"))
