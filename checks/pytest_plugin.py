@@ -22,7 +22,7 @@ from kvescrow.spec.vocabulary import UserError
 
 if TYPE_CHECKING:
     from kvescrow.checks.fuzz.result import FuzzResult
-    from kvescrow.checks.targets.protocols import Subject
+    from kvescrow.checks.targets.subject import Subject
 
 Check = Callable[..., "FuzzResult"]
 """(subject or `package.module:factory`, profile=None, seed=None) -> the record of a run that passed."""

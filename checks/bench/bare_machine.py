@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
-from kvescrow.checks.targets.protocols import LedgerSetup, LedgerTarget, Subject, TenantSetup
+from kvescrow.checks.targets.protocols import LedgerSetup, LedgerTarget, TenantSetup
+from kvescrow.checks.targets.subject import Subject
 from kvescrow.spec.vocabulary import (
     Cancel,
     Finish,

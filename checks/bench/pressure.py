@@ -15,7 +15,8 @@ from kvescrow.checks.fuzz.differences import Disagreement
 from kvescrow.checks.fuzz.judge import Judge
 from kvescrow.checks.fuzz.manager_moves import HOME
 from kvescrow.checks.fuzz.plays import PLAYS, Play
-from kvescrow.checks.targets.protocols import Kind, ManagerSetup, SchedulerSetup, Subject
+from kvescrow.checks.targets.protocols import ManagerSetup, SchedulerSetup
+from kvescrow.checks.targets.subject import Kind, Subject
 from kvescrow.spec.vocabulary import UserError
 
 CALLS = 60

@@ -13,7 +13,7 @@ from kvescrow.checks.fuzz.differences import shown
 from kvescrow.checks.fuzz.interleave import interleave
 from kvescrow.checks.fuzz.judge import Done, Judge
 from kvescrow.checks.targets.capacity import Amounts, Answer, CapacitySetup
-from kvescrow.checks.targets.protocols import Expiry
+from kvescrow.checks.targets.subject import Expiry
 
 KEYS = ("a", "b")
 

@@ -23,10 +23,10 @@ from kvescrow.checks.targets.protocols import (
     LedgerSetup,
     PoolSetup,
     StepShare,
-    Subject,
     TenantSetup,
     holder_of,
 )
+from kvescrow.checks.targets.subject import Subject
 from kvescrow.spec.language.interpreter import Record, View, fire
 from kvescrow.spec.language.table import Table
 from kvescrow.spec.tables.registry import TABLE_BY_NAME

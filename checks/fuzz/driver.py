@@ -11,7 +11,7 @@ from attrs import define
 from kvescrow.checks.fuzz.coverage import Coverage
 from kvescrow.checks.fuzz.differences import Difference, Disagreement, differences, shown
 from kvescrow.checks.fuzz.goals import Goal, routes_to
-from kvescrow.checks.targets.protocols import Subject
+from kvescrow.checks.targets.subject import Subject
 from kvescrow.spec.language.interpreter import Record, View
 from kvescrow.spec.language.table import Row, Table
 

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from kvescrow.checks.fuzz.differences import Difference, Disagreement, shown
 from kvescrow.checks.fuzz.laws import BY_NAME, applying
-from kvescrow.checks.targets.protocols import Subject
+from kvescrow.checks.targets.subject import Subject
 from kvescrow.spec.vocabulary import UserError
 
 Done = tuple[str, tuple[Any, ...]]

@@ -27,7 +27,7 @@ from kvescrow.checks.fuzz.result import (
     repeat_line,
 )
 from kvescrow.checks.fuzz.shrink import least_failure
-from kvescrow.checks.targets.protocols import ListedDeviation, Subject
+from kvescrow.checks.targets.subject import ListedDeviation, Subject
 from kvescrow.spec.vocabulary import UserError
 
 

@@ -5,7 +5,7 @@ from functools import cache
 
 from attrs import field, fields, frozen
 
-from kvescrow.checks.targets.protocols import Capabilities, Expiry, Kind, Publish, Release
+from kvescrow.checks.targets.subject import Capabilities, Expiry, Kind, Publish, Release
 from kvescrow.spec.vocabulary import PrefixScope
 
 Holds = Callable[[Capabilities], bool]

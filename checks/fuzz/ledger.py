@@ -11,7 +11,8 @@ from kvescrow.checks.fuzz.coverage import Coverage
 from kvescrow.checks.fuzz.differences import shown
 from kvescrow.checks.fuzz.driver import INVARIANTS_EVERY, Driver, Step, next_goals, rotated
 from kvescrow.checks.fuzz.goals import Goal, goals_of
-from kvescrow.checks.targets.protocols import LedgerFacts, LedgerSetup, LedgerTarget, Subject, TenantSetup
+from kvescrow.checks.targets.protocols import LedgerFacts, LedgerSetup, LedgerTarget, TenantSetup
+from kvescrow.checks.targets.subject import Subject
 from kvescrow.spec.language.interpreter import Record, Value, View
 from kvescrow.spec.language.table import Row
 from kvescrow.spec.tables.registry import TABLE_BY_NAME

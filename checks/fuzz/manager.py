@@ -13,13 +13,8 @@ from attrs import define, frozen
 
 from kvescrow.checks.fuzz.judge import Judge
 from kvescrow.checks.fuzz.oracle import Fault, Misread, Oracle
-from kvescrow.checks.targets.protocols import (
-    Denied,
-    Granted,
-    ManagerPool,
-    Publish,
-    Subject,
-)
+from kvescrow.checks.targets.protocols import Denied, Granted, ManagerPool
+from kvescrow.checks.targets.subject import Publish, Subject
 from kvescrow.spec.vocabulary import PrefixScope
 
 

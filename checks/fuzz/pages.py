@@ -14,7 +14,8 @@ from kvescrow.checks.fuzz.differences import shown
 from kvescrow.checks.fuzz.driver import INVARIANTS_EVERY, Driver, Step, next_goals, rotated
 from kvescrow.checks.fuzz.goals import Goal, goals_of
 from kvescrow.checks.fuzz.stories import STORIES, pick_holder
-from kvescrow.checks.targets.protocols import PageFacts, PageTarget, PoolSetup, Subject
+from kvescrow.checks.targets.protocols import PageFacts, PageTarget, PoolSetup
+from kvescrow.checks.targets.subject import Subject
 from kvescrow.spec.language.compiler import function_of
 from kvescrow.spec.language.expressions import reads
 from kvescrow.spec.language.interpreter import View

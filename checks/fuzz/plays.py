@@ -10,7 +10,7 @@ from kvescrow.checks.fuzz.capacity import CapacityJudge
 from kvescrow.checks.fuzz.judge import Judge
 from kvescrow.checks.fuzz.manager import ManagerJudge
 from kvescrow.checks.fuzz.scheduler import SchedulerJudge
-from kvescrow.checks.targets.protocols import Kind
+from kvescrow.checks.targets.subject import Kind
 
 Steps = tuple[tuple[object, ...], ...]
 """Calls of a scenario: a method's name and its arguments."""

@@ -7,7 +7,8 @@ from kvescrow.checks.fuzz.coverage import Coverage
 from kvescrow.checks.fuzz.differences import shown
 from kvescrow.checks.fuzz.driver import INVARIANTS_EVERY, Driver, Step, next_goals, rotated
 from kvescrow.checks.fuzz.goals import Goal
-from kvescrow.checks.targets.protocols import ReleaseFacts, ReleaseSetup, ReleaseTarget, Subject
+from kvescrow.checks.targets.protocols import ReleaseFacts, ReleaseSetup, ReleaseTarget
+from kvescrow.checks.targets.subject import Subject
 from kvescrow.spec.language.compiler import compiled
 from kvescrow.spec.tables.release import RELEASE, SERVING
 from kvescrow.spec.vocabulary import GradeVerdict

@@ -31,8 +31,8 @@ from kvescrow.checks.fuzz.result import (
 )
 from kvescrow.checks.fuzz.shrink import least_failure
 from kvescrow.checks.fuzz.unreachable import UNREACHABLE
-from kvescrow.checks.targets.protocols import Kind, Subject
 from kvescrow.checks.targets.registry import subject_called, told_opening
+from kvescrow.checks.targets.subject import Kind, Subject
 
 OnProgress = Callable[[Progress], None]
 

@@ -11,7 +11,8 @@ from typing import Any, ClassVar
 from kvescrow.checks.fuzz.differences import shown
 from kvescrow.checks.fuzz.manager import ManagerJudge, Request, Step, View
 from kvescrow.checks.fuzz.oracle import Oracle
-from kvescrow.checks.targets.protocols import Publish, Scheduled
+from kvescrow.checks.targets.protocols import Scheduled
+from kvescrow.checks.targets.subject import Publish
 from kvescrow.spec.vocabulary import PrefixScope
 
 

@@ -4,7 +4,8 @@ from attrs import frozen
 
 from kvescrow.checks.targets.ledgers import ReferenceLedger, open_memory
 from kvescrow.checks.targets.pools import ReferencePool, open_pool
-from kvescrow.checks.targets.protocols import ComposedSetup, ExecutionFacts, Kind, StepShare, Subject
+from kvescrow.checks.targets.protocols import ComposedSetup, ExecutionFacts, StepShare
+from kvescrow.checks.targets.subject import Kind, Subject
 from kvescrow.reference.executions import ExecutionReply, Executions, Share, Step
 from kvescrow.spec.vocabulary import ExecutionState, Key
 

@@ -11,7 +11,8 @@ from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from kvescrow.checks.targets.protocols import Capabilities, Kind, LedgerFacts, LedgerSetup, Subject
+from kvescrow.checks.targets.protocols import LedgerFacts, LedgerSetup
+from kvescrow.checks.targets.subject import Capabilities, Kind, Subject
 from kvescrow.reference.ledger import Ledger, LedgerConfig, MemoryLedger, TenantConfig
 from kvescrow.reference.ledger.sqlite import SqliteLedger
 from kvescrow.reference.receipts import Keyring

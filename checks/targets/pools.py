@@ -2,7 +2,8 @@
 
 import hashlib
 
-from kvescrow.checks.targets.protocols import Kind, PageFacts, PoolSetup, Subject, Tokens
+from kvescrow.checks.targets.protocols import PageFacts, PoolSetup, Tokens
+from kvescrow.checks.targets.subject import Kind, Subject
 from kvescrow.reference.pages import PagePool, PageReply, chain_digest
 from kvescrow.spec.vocabulary import PoolSnapshot, PrefixScope
 

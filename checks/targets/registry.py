@@ -9,7 +9,7 @@ from pathlib import Path
 
 from attrs import evolve
 
-from kvescrow.checks.targets.protocols import Expiry, Kind, Subject
+from kvescrow.checks.targets.subject import Expiry, Kind, Subject
 from kvescrow.spec.vocabulary import UserError
 
 TARGETS: Mapping[str, str] = {

@@ -1,6 +1,7 @@
 """The reference's release process as a target."""
 
-from kvescrow.checks.targets.protocols import Kind, ReleaseFacts, ReleaseSetup, Subject
+from kvescrow.checks.targets.protocols import ReleaseFacts, ReleaseSetup
+from kvescrow.checks.targets.subject import Kind, Subject
 from kvescrow.reference.grading.release import ReleasePlan, ReleaseProcess, ReleaseReply
 from kvescrow.spec.vocabulary import GradeVerdict, ReleaseSnapshot
 

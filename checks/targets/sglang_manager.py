@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from kvescrow.checks.targets import protocols
+from kvescrow.checks.targets import protocols, subject
 from kvescrow.checks.targets.sglang_release import SGLANG, request_of
 from kvescrow.spec.vocabulary import PrefixScope
 
@@ -128,12 +128,12 @@ class SglangManager:
         """Hold nothing open."""
 
 
-def sglang_subject() -> protocols.Subject:
+def sglang_subject() -> subject.Subject:
     """Return the cache with what it declares and what is known of it."""
-    return protocols.Subject(protocols.Kind.MANAGER, SglangManager, DECLARED, DEVIATIONS, str(SGLANG))
+    return subject.Subject(subject.Kind.MANAGER, SglangManager, DECLARED, DEVIATIONS, str(SGLANG))
 
 
-DECLARED = protocols.Capabilities(
+DECLARED = subject.Capabilities(
     scope_fields=frozenset({"tenant", "adapter", "salt"}),
     stable_tables=False,  # Pages that the tree has already take the place of equal ones.
     reserves_output=False,
@@ -146,4 +146,4 @@ _JOINED = (
 )
 _RUN = (("submit", "r0", (1, 2, 3, 4, 5), PrefixScope("a", adapter="b")), ("reserve", "r0", 5), ("launch", "r0", 5))
 _HIT = (("complete", "r0", ()), ("submit", "r1", (1, 2, 3, 4, 5), PrefixScope("ab")))
-DEVIATIONS = (protocols.ListedDeviation("joined scopes", "scope.joined", _JOINED, (*_RUN, *_HIT)),)
+DEVIATIONS = (subject.ListedDeviation("joined scopes", "scope.joined", _JOINED, (*_RUN, *_HIT)),)

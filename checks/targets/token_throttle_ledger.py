@@ -12,7 +12,7 @@ from typing import Any
 
 from kvescrow.checks.targets.capacity import Amounts, Answer, CapacitySetup
 from kvescrow.checks.targets.harness_clock import HarnessClock
-from kvescrow.checks.targets.protocols import Capabilities, Expiry, Kind, ListedDeviation, Subject
+from kvescrow.checks.targets.subject import Capabilities, Expiry, Kind, ListedDeviation, Subject
 from kvescrow.spec.vocabulary import UserError
 
 VERSION = "14.0.0"

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from kvescrow.checks.targets import protocols
+from kvescrow.checks.targets import protocols, subject
 from kvescrow.checks.targets.transformers_cache import TransformersCache, installed
 from kvescrow.spec.vocabulary import PrefixScope
 
@@ -73,13 +73,13 @@ class TransformersManager:
         """Hold nothing open."""
 
 
-def transformers_subject() -> protocols.Subject:
+def transformers_subject() -> subject.Subject:
     """Return the manager with what it declares and what is known of it."""
-    return protocols.Subject(protocols.Kind.MANAGER, TransformersManager, DECLARED, DEVIATIONS, installed())
+    return subject.Subject(subject.Kind.MANAGER, TransformersManager, DECLARED, DEVIATIONS, installed())
 
 
-DECLARED = protocols.Capabilities(
-    release=protocols.Release.ORDERED,  # Pages are free at once: every batch runs on one stream.
+DECLARED = subject.Capabilities(
+    release=subject.Release.ORDERED,  # Pages are free at once: every batch runs on one stream.
     scope_fields=frozenset({"tenant"}),  # One cache serves one model, and has no adapters or salts.
     stable_tables=False,  # Equal pages are merged when a step ends.
     reserves_output=False,
@@ -94,7 +94,7 @@ _LOST = f"a second request under a live id replaces its page table, and the page
 _SHARED = f"the digest of a page covers its tokens alone, so one tenant's request hits another's pages; {_SEEN}"
 _RAISES = f"the end of the step looks for the page table that the cancel removed: KeyError; {_SEEN}"
 DEVIATIONS = (
-    protocols.ListedDeviation("duplicate id", "duplicate", _LOST, (*_DONE, _RUN[0])),
-    protocols.ListedDeviation("tenants share", "scope.tenant", _SHARED, (*_DONE, _OTHER_TENANT)),
-    protocols.ListedDeviation("cancel in flight", "cancel", _RAISES, _CANCELLED),
+    subject.ListedDeviation("duplicate id", "duplicate", _LOST, (*_DONE, _RUN[0])),
+    subject.ListedDeviation("tenants share", "scope.tenant", _SHARED, (*_DONE, _OTHER_TENANT)),
+    subject.ListedDeviation("cancel in flight", "cancel", _RAISES, _CANCELLED),
 )

@@ -8,7 +8,7 @@ hashing them later; `vllm-at-return` uses them, and otherwise is the same.
 from collections.abc import Sequence
 from typing import Any
 
-from kvescrow.checks.targets import protocols
+from kvescrow.checks.targets import protocols, subject
 from kvescrow.checks.targets.vllm_release import LONGEST, VLLM, cache_config, hasher, pool_of, request_of
 from kvescrow.spec.vocabulary import PrefixScope
 
@@ -76,25 +76,23 @@ class VllmManager:
         """Hold nothing open."""
 
 
-def vllm_subject() -> protocols.Subject:
+def vllm_subject() -> subject.Subject:
     """Return the manager as its scheduler uses it."""
-    known = declared(protocols.Publish.AT_SCHEDULE)
-    return protocols.Subject(protocols.Kind.MANAGER, VllmManager, known, DEVIATIONS, str(VLLM))
+    known = declared(subject.Publish.AT_SCHEDULE)
+    return subject.Subject(subject.Kind.MANAGER, VllmManager, known, DEVIATIONS, str(VLLM))
 
 
-def vllm_at_return_subject() -> protocols.Subject:
+def vllm_at_return_subject() -> subject.Subject:
     """Return the manager with blocks hashed when their step has ended."""
-    known = declared(protocols.Publish.AT_COMMIT)
-    return protocols.Subject(
-        protocols.Kind.MANAGER, lambda setup: VllmManager(setup, delay=True), known, engine=str(VLLM)
-    )
+    known = declared(subject.Publish.AT_COMMIT)
+    return subject.Subject(subject.Kind.MANAGER, lambda setup: VllmManager(setup, delay=True), known, engine=str(VLLM))
 
 
-def declared(publish: protocols.Publish) -> protocols.Capabilities:
+def declared(publish: subject.Publish) -> subject.Capabilities:
     """Return what vLLM claims."""
-    return protocols.Capabilities(
+    return subject.Capabilities(
         publish=publish,
-        release=protocols.Release.ORDERED,  # Blocks are free at once: steps run in order on one stream.
+        release=subject.Release.ORDERED,  # Blocks are free at once: steps run in order on one stream.
         scope_fields=frozenset({"adapter", "salt"}),
         reserves_output=False,
         duplicate_ids=False,  # The scheduler refuses them, and the front end renames.
@@ -109,4 +107,4 @@ _GIVEN_UP = (
 )
 _STEPS = (("submit", "r0", _PROMPT, PrefixScope("a")), ("reserve", "r0", 5), ("release", "r0"))
 _HIT = ("submit", "r1", _PROMPT, PrefixScope("a"))
-DEVIATIONS = (protocols.ListedDeviation("publish before compute", "withdrawn", _GIVEN_UP, (*_STEPS, _HIT)),)
+DEVIATIONS = (subject.ListedDeviation("publish before compute", "withdrawn", _GIVEN_UP, (*_STEPS, _HIT)),)

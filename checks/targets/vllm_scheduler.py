@@ -8,7 +8,7 @@ returned, and everything else is the same: what differs between the two comes fr
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kvescrow.checks.targets import protocols
+from kvescrow.checks.targets import protocols, subject
 from kvescrow.checks.targets.vllm_manager import declared
 from kvescrow.checks.targets.vllm_release import VLLM, cache_config, hasher, pool_of, request_of, scheduler_config
 from kvescrow.spec.vocabulary import PrefixScope
@@ -87,17 +87,17 @@ class VllmScheduler:
         """Hold nothing open."""
 
 
-def vllm_scheduler_subject() -> protocols.Subject:
+def vllm_scheduler_subject() -> subject.Subject:
     """Return the scheduler as it is."""
-    known = declared(protocols.Publish.AT_SCHEDULE)
-    return protocols.Subject(protocols.Kind.SCHEDULER, VllmScheduler, known, DEVIATIONS, str(VLLM))
+    known = declared(subject.Publish.AT_SCHEDULE)
+    return subject.Subject(subject.Kind.SCHEDULER, VllmScheduler, known, DEVIATIONS, str(VLLM))
 
 
-def vllm_scheduler_at_return_subject() -> protocols.Subject:
+def vllm_scheduler_at_return_subject() -> subject.Subject:
     """Return the scheduler with blocks hashed when their step has returned."""
-    known = declared(protocols.Publish.AT_COMMIT)
-    return protocols.Subject(
-        protocols.Kind.SCHEDULER, lambda setup: VllmScheduler(setup, delay=True), known, engine=str(VLLM)
+    known = declared(subject.Publish.AT_COMMIT)
+    return subject.Subject(
+        subject.Kind.SCHEDULER, lambda setup: VllmScheduler(setup, delay=True), known, engine=str(VLLM)
     )
 
 
@@ -117,4 +117,4 @@ _STEPS = (
     ("step", 1),
 )
 _TIGHT = protocols.SchedulerSetup(pages=17, page_length=4, step_tokens=64, long_prefill=12, priority=True)
-DEVIATIONS = (protocols.ListedDeviation("publish before compute", "backed", _CAUSE, _STEPS, _TIGHT),)
+DEVIATIONS = (subject.ListedDeviation("publish before compute", "backed", _CAUSE, _STEPS, _TIGHT),)

@@ -12,8 +12,8 @@ from kvescrow.checks.explore.conformance.result import Conformance
 from kvescrow.checks.explore.conformance.subject import Driver
 from kvescrow.checks.explore.conformance.walk import cover, exhaust
 from kvescrow.checks.explore.instance import Instance
-from kvescrow.checks.targets.protocols import Kind, Subject
 from kvescrow.checks.targets.registry import subject_called, told_opening
+from kvescrow.checks.targets.subject import Kind, Subject
 from kvescrow.spec.vocabulary import UserError
 
 DEFAULTS = {Kind.LEDGER: "lifecycle-80k", Kind.PAGES: "pages-both"}

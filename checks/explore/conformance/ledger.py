@@ -19,7 +19,7 @@ from kvescrow.checks.explore.conformance.graph import Answer, Graph, Said
 from kvescrow.checks.explore.instance import Instance
 from kvescrow.checks.explore.instances.lifecycle import LATE, STALE, STRANGER
 from kvescrow.checks.targets.protocols import LedgerSetup, LedgerTarget, TenantSetup
-from kvescrow.checks.targets.protocols import Subject as Target
+from kvescrow.checks.targets.subject import Subject as Target
 from kvescrow.spec.vocabulary import (
     TERMINAL_STATES,
     Cancel,

@@ -9,7 +9,7 @@ from kvescrow.checks.explore.conformance.graph import Answer, Graph, Said
 from kvescrow.checks.explore.instance import Instance, Move
 from kvescrow.checks.explore.instances.pages import FIRST, SINK
 from kvescrow.checks.targets.protocols import PageFacts, PageTarget, PoolSetup
-from kvescrow.checks.targets.protocols import Subject as Target
+from kvescrow.checks.targets.subject import Subject as Target
 from kvescrow.spec.vocabulary import HolderState, PageState, PoolSnapshot, PrefixScope
 
 _TOKENS = {FIRST: (1,), FIRST + 1: (2,)}

@@ -8,7 +8,8 @@ import pytest
 from attrs import evolve
 
 from kvescrow.checks.bench.pressure import CALLS, measure
-from kvescrow.checks.targets.protocols import Granted, Kind, ManagerPool, ManagerSetup, Subject
+from kvescrow.checks.targets.protocols import Granted, ManagerPool, ManagerSetup
+from kvescrow.checks.targets.subject import Kind, Subject
 from kvescrow.spec.vocabulary import PrefixScope, UserError
 
 RUNS = 20
@@ -63,7 +64,7 @@ def test_a_target_of_another_kind_is_refused(kind: Kind) -> None:
 
 
 def test_a_known_deviation_counts_like_any_finding() -> None:
-    from kvescrow.checks.targets.protocols import ListedDeviation
+    from kvescrow.checks.targets.subject import ListedDeviation
 
     steps = (("submit", "r0", (1,), PrefixScope("a")), ("reserve", "r0", 1))
     listed = ListedDeviation("known", "room", "no page at all", steps)

@@ -307,7 +307,7 @@ def test_a_text_that_is_no_unicode_is_written_escaped(tmp_path: Path) -> None:
 def test_an_adapter_that_gives_no_subject_is_named(
     code: str, mistake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    imports = "from kvescrow.checks.targets.protocols import Capabilities, Kind, Subject\n"
+    imports = "from kvescrow.checks.targets.subject import Capabilities, Kind, Subject\n"
     (tmp_path / "adapter_without_subject.py").write_text(imports + code)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "adapter_without_subject", raising=False)
@@ -317,7 +317,7 @@ def test_an_adapter_that_gives_no_subject_is_named(
 def test_a_target_that_leaves_python_is_no_pass(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code = "import sys\nfrom kvescrow.checks.targets.protocols import Kind, Subject\n"
+    code = "import sys\nfrom kvescrow.checks.targets.subject import Kind, Subject\n"
     (tmp_path / "adapter_that_leaves.py").write_text(
         f"{code}def leave(setup): sys.exit(0)\ndef subject(): return Subject(Kind.CAPACITY, leave)\n"
     )
@@ -361,7 +361,7 @@ def test_a_target_that_cannot_be_opened_is_told(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     (tmp_path / "adapter_not_opened.py").write_text(
-        "from kvescrow.checks.targets.protocols import Kind, Subject\n"
+        "from kvescrow.checks.targets.subject import Kind, Subject\n"
         f"def subject(): return Subject(Kind.{kind}, lambda setup: {opening})\n"
     )
     monkeypatch.syspath_prepend(tmp_path)

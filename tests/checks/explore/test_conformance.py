@@ -16,8 +16,9 @@ from kvescrow.checks.explore.conformance.ledger import NO_ONE_WAITS, SOMEONE_WAI
 from kvescrow.checks.explore.instances.lifecycle import SIZES, closed_form
 from kvescrow.checks.targets.ledgers import ReferenceLedger, memory_subject
 from kvescrow.checks.targets.pools import ReferencePool, pool_subject
-from kvescrow.checks.targets.protocols import Kind, LedgerFacts, LedgerSetup, PageFacts, PoolSetup, Subject
+from kvescrow.checks.targets.protocols import LedgerFacts, LedgerSetup, PageFacts, PoolSetup
 from kvescrow.checks.targets.registry import subject_called
+from kvescrow.checks.targets.subject import Kind, Subject
 from kvescrow.spec.vocabulary import Decision, Finish, LedgerEvent, LedgerSnapshot, UserError
 
 

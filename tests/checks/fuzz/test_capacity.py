@@ -18,7 +18,7 @@ from kvescrow.checks.fuzz.profiles import PROFILES
 from kvescrow.checks.fuzz.result import FuzzResult
 from kvescrow.checks.fuzz.run import fuzz
 from kvescrow.checks.targets.capacity import Amounts, Answer, CapacitySetup
-from kvescrow.checks.targets.protocols import Capabilities, Expiry, Kind, ListedDeviation, Subject
+from kvescrow.checks.targets.subject import Capabilities, Expiry, Kind, ListedDeviation, Subject
 
 QUICK = evolve(PROFILES["pr"], least_rounds=1)
 BRIEF = evolve(PROFILES["pr"], examples=5, least_rounds=1, most_rounds=1)

@@ -11,7 +11,8 @@ from attrs import evolve
 from kvescrow.checks.fuzz.profiles import PROFILES, database_at
 from kvescrow.checks.fuzz.result import FuzzResult
 from kvescrow.checks.fuzz.run import fuzz
-from kvescrow.checks.targets.protocols import Granted, Kind, ManagerPool, ManagerSetup, Subject
+from kvescrow.checks.targets.protocols import Granted, ManagerPool, ManagerSetup
+from kvescrow.checks.targets.subject import Kind, Subject
 from kvescrow.spec.vocabulary import PrefixScope, UserError
 
 ONE_ROUND = evolve(PROFILES["minute"], seconds=None, most_rounds=1)

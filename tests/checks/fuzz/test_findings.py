@@ -13,12 +13,14 @@ from kvescrow.checks.cli.front import main
 from kvescrow.checks.fuzz.findings import source_of, write_findings
 from kvescrow.checks.fuzz.profiles import PROFILES
 from kvescrow.checks.fuzz.run import fuzz, run_fuzz
-from kvescrow.checks.targets import protocols
-from kvescrow.checks.targets.protocols import Capabilities, Kind, ListedDeviation, ManagerSetup, Publish, Subject
+from kvescrow.checks.targets import protocols, subject
+from kvescrow.checks.targets.protocols import ManagerSetup
+from kvescrow.checks.targets.subject import Capabilities, Kind, ListedDeviation, Publish, Subject
 from kvescrow.spec.vocabulary import PrefixScope, UserError
 
 TOY = '''
-from kvescrow.checks.targets.protocols import Capabilities, Granted, Kind, ManagerPool, Publish, Subject
+from kvescrow.checks.targets.protocols import Granted, ManagerPool
+from kvescrow.checks.targets.subject import Capabilities, Kind, Publish, Subject
 
 class Greedy:
     """Gives the first page to everyone."""
@@ -68,11 +70,11 @@ def test_a_finding_names_rule_steps_and_release(greedy: str) -> None:
 
 def test_the_entry_makes_the_finding_a_known_deviation(greedy: str) -> None:
     (finding,) = run_fuzz(greedy).findings
-    names: dict[str, Any] = {**vars(protocols), "PrefixScope": PrefixScope}
+    names: dict[str, Any] = {**vars(protocols), **vars(subject), "PrefixScope": PrefixScope}
     entry = eval(finding.entry, names)
     assert isinstance(entry, ListedDeviation)
-    subject = protocols.Subject(Kind.MANAGER, _greedy(), deviations=(entry,), engine="greedy 1.0")
-    result = fuzz(greedy, subject, BRIEF)
+    listed = Subject(Kind.MANAGER, _greedy(), deviations=(entry,), engine="greedy 1.0")
+    result = fuzz(greedy, listed, BRIEF)
     assert result.deviations[0].exercised
     assert result.findings[0].listed == finding.law
     assert result.findings[0].scenario == finding.scenario

@@ -17,18 +17,8 @@ from kvescrow.checks.fuzz.manager import ManagerJudge
 from kvescrow.checks.fuzz.profiles import PROFILES, Profile
 from kvescrow.checks.fuzz.result import FuzzResult
 from kvescrow.checks.fuzz.run import fuzz
-from kvescrow.checks.targets.protocols import (
-    Capabilities,
-    Denied,
-    Granted,
-    Kind,
-    ListedDeviation,
-    ManagerPool,
-    ManagerSetup,
-    Publish,
-    Release,
-    Subject,
-)
+from kvescrow.checks.targets.protocols import Denied, Granted, ManagerPool, ManagerSetup
+from kvescrow.checks.targets.subject import Capabilities, Kind, ListedDeviation, Publish, Release, Subject
 from kvescrow.spec.vocabulary import PrefixScope
 
 QUICK = evolve(PROFILES["pr"], least_rounds=1)

@@ -18,7 +18,8 @@ from kvescrow.checks.fuzz.result import FAILED, PASSED, UNCOVERED
 from kvescrow.checks.fuzz.run import fuzz
 from kvescrow.checks.targets.ledgers import memory_subject, open_memory
 from kvescrow.checks.targets.pools import pool_subject
-from kvescrow.checks.targets.protocols import Kind, LedgerFacts, Subject
+from kvescrow.checks.targets.protocols import LedgerFacts
+from kvescrow.checks.targets.subject import Kind, Subject
 from kvescrow.spec.tables.registry import TABLE_BY_NAME
 from kvescrow.spec.vocabulary import PrefixScope, UserError
 

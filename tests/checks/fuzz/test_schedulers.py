@@ -11,15 +11,8 @@ from kvescrow.checks.fuzz.profiles import PROFILES
 from kvescrow.checks.fuzz.result import FuzzResult
 from kvescrow.checks.fuzz.run import fuzz
 from kvescrow.checks.fuzz.scheduler import SchedulerJudge
-from kvescrow.checks.targets.protocols import (
-    Capabilities,
-    Kind,
-    ManagerPool,
-    Publish,
-    Scheduled,
-    SchedulerSetup,
-    Subject,
-)
+from kvescrow.checks.targets.protocols import ManagerPool, Scheduled, SchedulerSetup
+from kvescrow.checks.targets.subject import Capabilities, Kind, Publish, Subject
 from kvescrow.spec.vocabulary import PrefixScope
 
 QUICK = evolve(PROFILES["pr"], examples=30, least_rounds=1, most_rounds=20)

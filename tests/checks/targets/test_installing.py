@@ -75,7 +75,7 @@ def test_what_is_installed_is_what_the_adapters_drive() -> None:
 
 
 ABSENT = """
-from kvescrow.checks.targets.protocols import Kind, Subject
+from kvescrow.checks.targets.subject import Kind, Subject
 from kvescrow.spec.vocabulary import UserError
 
 def opened(setup):
