@@ -13,9 +13,9 @@ if not __package__:
     runpy.run_path(str(Path(__file__).with_name("checkout.py")))["enable"]()
 
 from kvescrow.gpu_harness.calibration.front import Asked, run
+from kvescrow.gpu_harness.files import refuse_unwritable_file
 from kvescrow.gpu_harness.front import AUTO, NOT_RUN
 from kvescrow.gpu_harness.model import SHAPES
-from kvescrow.gpu_harness.results import refuse_unwritable_file
 from kvescrow.spec.vocabulary import UserError
 
 

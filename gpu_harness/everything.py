@@ -1,7 +1,8 @@
 """All that a device is to be asked, in the order of what matters most, within a given time and with JSON for each part.
 
 A device may be lent for minutes and be gone. So each part writes its result when it is done, a part that fails is told
-and the next one is begun, and a part that no time is left for is not_run, by name.
+and the next one is begun, and a part that no time is left for is not_run, by name. Each part has a process of its own:
+after an access that the device refuses nothing more runs in that process, and one that hangs can only be killed.
 """
 
 import platform as system
@@ -9,6 +10,8 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +22,13 @@ from kvescrow.gpu_harness.arithmetic import ANY_SIZE, FIXED_SIZE, KERNELS, OWN_P
 from kvescrow.gpu_harness.conform.platform import TORCH_DTYPES
 from kvescrow.gpu_harness.conform.settings import SEEDED
 from kvescrow.gpu_harness.device import open_device
+from kvescrow.gpu_harness.files import write
 from kvescrow.gpu_harness.floor import Sizes, bandwidth, rows_of
-from kvescrow.gpu_harness.front import FAILED, NOT_RUN, Asked, run
+from kvescrow.gpu_harness.front import FAILED, NOT_RUN, Asked, check, run
 from kvescrow.gpu_harness.kernels import absent
 from kvescrow.gpu_harness.model import named_shape, seeded_weights
 from kvescrow.gpu_harness.probe import probe_exactness
-from kvescrow.gpu_harness.results import status_of, write
+from kvescrow.gpu_harness.results import status_of
 from kvescrow.gpu_harness.sabotage import ALL
 from kvescrow.gpu_harness.streams import HardwareAbsent
 from kvescrow.gpu_harness.throughput import Asked as Rates
@@ -33,6 +37,8 @@ from kvescrow.spec.vocabulary import UserError
 
 SECONDS = 480
 """No part begins later: what has begun then is over within ten minutes."""
+TAIL = 120
+"""Seconds after that in which what has begun may end. A part has half of what is left of both, else it is killed."""
 PASSED = "passed"
 LARGE = ("llama-1b", "llama-8b")
 """Shapes that are measured beside the speed of memory, on cuda."""
@@ -58,24 +64,60 @@ def everything(asked: Asked, folder: Path | None, seconds: int) -> int:
         raise UserError(f"seconds: {seconds} is negative; give 0 or more")
     if asked.sabotage is not None or asked.seeds != 1 or asked.minutes is not None:
         raise UserError("sabotage, seeds, minutes: everything makes every sabotage and each run once; leave these out")
-    began = time.monotonic()
+    if asked.journal is not None or asked.records is not None:
+        raise UserError("journal, records: one run writes them, and everything makes several; leave these out")
+    for dtype in TORCH_DTYPES:
+        check(evolve(asked, dtype=dtype))
+    began, about = time.monotonic(), _versions(device)
     told: dict[str, dict[str, Any]] = {}
     for part in _parts(asked, device):
         if (spent := time.monotonic() - began) >= seconds:
             reason = f"{spent:.0f} of {seconds} s were spent"
             found, said = _without(NOT_RUN, part, reason)
         else:
-            found, said = _tried(part)
+            found, said = _apart(part, (seconds + TAIL - spent) / 2)
         took = round(time.monotonic() - began - spent, 1)
         told[part.name] = {"verdict": found["verdict"], "seconds": took}
         write(folder, f"{part.name}.json", {**found, "seconds_of_part": took})
         print(f"== {part.name} ({took} s)\n{said}", flush=True)
     statuses = [status_of(each["verdict"]) for each in told.values()]
     verdict = PASSED if not any(statuses) else NOT_RUN if set(statuses) <= {0, 3} else FAILED
-    summary = {"verdict": verdict, "device": device, **_versions(device), "parts": told}
+    summary = {"verdict": verdict, "device": device, **about, "parts": told}
     write(folder, "summary.json", summary)
     print(f"== everything: {verdict} in {time.monotonic() - began:.0f} s")
     return status_of(verdict)
+
+
+def _apart(part: _Part, seconds: float) -> tuple[Found, str]:
+    """The part's result, from a process of its own that has so many seconds. Raises UserError."""
+    context = get_context("spawn")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_answer, args=(theirs, part))
+    process.start()
+    theirs.close()
+    try:
+        if not ours.poll(seconds):
+            return _without(FAILED, part, f"not over after {seconds:.0f} s, and killed")
+        answer = ours.recv()
+    except EOFError:
+        process.join()
+        return _without(FAILED, part, f"its process ended with status {process.exitcode} and without a result")
+    finally:
+        process.kill()
+        process.join()
+    if isinstance(answer, UserError):
+        raise answer
+    found, said = answer
+    return found, said
+
+
+def _answer(connection: Connection, part: _Part) -> None:
+    """In that process: send the part's result, or the user's mistake."""
+    try:
+        answer: object = _tried(part)
+    except UserError as mistake:
+        answer = mistake
+    connection.send(answer)
 
 
 def _tried(part: _Part) -> tuple[Found, str]:
@@ -161,14 +203,14 @@ def _rates(asked: Asked, device: str) -> tuple[Found, str]:
 
 
 def _versions(device: str) -> dict[str, object]:
-    """What ran, and on what."""
+    """What will run, and on what."""
     try:
         triton = version("triton")
     except PackageNotFoundError:
         triton = ""
     is_cuda = device.startswith("cuda") and torch.cuda.is_available()
     return {
-        "hardware": torch.cuda.get_device_name() if is_cuda else system.processor() or system.machine(),
+        "hardware": torch.cuda.get_device_name(device) if is_cuda else system.processor() or system.machine(),
         "torch": torch.__version__,
         "cuda": torch.version.cuda or "",
         "triton": triton,

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from attrs import evolve, frozen
 
+from kvescrow.gpu_harness import smollm2
 from kvescrow.gpu_harness.conform import (
     DEFAULT_REQUESTS,
     ConformFault,
@@ -20,6 +21,8 @@ from kvescrow.gpu_harness.conform import (
 )
 from kvescrow.gpu_harness.conform.platform import open_platform
 from kvescrow.gpu_harness.conform.settings import EXACT, SEEDED
+from kvescrow.gpu_harness.files import refuse_used_file
+from kvescrow.gpu_harness.model import named_shape
 from kvescrow.gpu_harness.sabotage import (
     ALL,
     CAUGHT,
@@ -108,7 +111,7 @@ class Asked:
 def run(asked: Asked, progress: Progress | None = None) -> Report:
     """Do what was asked for. Raises UserError for a user's mistake; every other failure is a verdict."""
     settings = asked.settings
-    _check(asked)
+    check(asked)
     try:
         _check_number(settings.device)
         if asked.minutes is not None:
@@ -129,8 +132,23 @@ def run(asked: Asked, progress: Progress | None = None) -> Report:
     return evolve(report, json={**report.json, "cuda": cuda}, summary=summary)
 
 
-def _check(asked: Asked) -> None:
-    """Refuse what does not go together. Raises UserError."""
+def check(asked: Asked) -> None:
+    """Refuse before a run what could not be done: names, files, what does not go together. Raises UserError."""
+    _check_together(asked)
+    if asked.settings.weights == SEEDED:
+        named_shape(asked.shape)
+    else:
+        smollm2.place()
+    if asked.sabotage is None:
+        trace, requests = _trace(asked.trace), asked.settings.requests
+        if not 1 <= requests <= len(trace.requests):
+            raise UserError(f"requests: {requests} asked for, but {trace.name} has 1 to {len(trace.requests)} to offer")
+    for path in (asked.journal, asked.records):
+        if path is not None:
+            refuse_used_file(path)
+
+
+def _check_together(asked: Asked) -> None:
     if asked.records is not None and (asked.minutes is not None or asked.sabotage is not None):
         raise UserError("records: only one run without sabotage writes them; leave the others out")
     if asked.minutes is not None and not 0 <= asked.minutes < math.inf:

@@ -14,29 +14,21 @@ if not __package__:
     runpy.run_path(str(Path(__file__).with_name("checkout.py")))["enable"]()
 
 from kvescrow.gpu_harness.everything import SECONDS, everything
-from kvescrow.gpu_harness.front import AUTO, Asked, run
-from kvescrow.gpu_harness.model import SHAPES
-from kvescrow.gpu_harness.results import refuse_unwritable, status_of, write
-from kvescrow.gpu_harness.sabotage import ALL, SABOTAGES
+from kvescrow.gpu_harness.files import refuse_unwritable, write
+from kvescrow.gpu_harness.front import Asked, run
+from kvescrow.gpu_harness.options import OPTIONS
+from kvescrow.gpu_harness.results import status_of
 from kvescrow.spec.vocabulary import UserError
 
 
 def main(arguments: list[str]) -> int:
     """Parse, run, print, write. Returns the exit status."""
-    defaults = Asked()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default=AUTO, help="auto, cpu, cuda or cuda:N")
-    parser.add_argument("--sabotage", help=", ".join([*SABOTAGES, ALL]))
-    parser.add_argument("--requests", type=int, help="requests of the trace")
-    parser.add_argument("--seed", type=int, default=defaults.seed, help="of weights, tokens and cancels")
-    parser.add_argument("--seeds", type=int, default=defaults.seeds, help="seeds for sabotages, from --seed on")
-    parser.add_argument("--dtype", default=defaults.dtype, help="float32 or bfloat16")
-    parser.add_argument("--shape", default=defaults.shape, help=", ".join(SHAPES))
-    parser.add_argument("--trace", help="a packaged trace, or a file")
-    parser.add_argument("--weights", default=defaults.weights, help="seeded, or smollm2")
-    parser.add_argument("--mode", default=defaults.mode, help="exact or fast")
-    parser.add_argument("--calm", action="store_true", help="no growth, no change of weights, no killed worker")
-    parser.add_argument("--minutes", type=float, help="run after run for so long")
+    for option in OPTIONS:
+        if option.kind is bool:
+            parser.add_argument(option.flag, action="store_true", help=option.help)
+        else:
+            parser.add_argument(option.flag, type=option.kind, default=option.default, help=option.help)
     parser.add_argument("--out", type=Path, help="folder for the result; made where it is missing")
     parser.add_argument(
         "--everything",
@@ -44,7 +36,7 @@ def main(arguments: list[str]) -> int:
         help="the recipes, runs in both types, all sabotages, and steps beside the speed of memory",
     )
     parser.add_argument(
-        "--seconds", type=int, help=f"with --everything: no part begins after so many seconds; {SECONDS} where left out"
+        "--seconds", type=int, help=f"with --everything: no part begins after so many seconds, {SECONDS} where left out"
     )
     options = vars(parser.parse_args(arguments))
     folder: Path | None = options.pop("out")

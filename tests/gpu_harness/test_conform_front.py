@@ -9,13 +9,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from attrs import evolve
+from attrs import asdict, evolve
 
 from kvescrow.checks.cli.front import main
 from kvescrow.checks.monitor import check_journal
 from kvescrow.gpu_harness import front
+from kvescrow.gpu_harness import run as script
 from kvescrow.gpu_harness.conform import Conduct, ConformFault
 from kvescrow.gpu_harness.front import Asked
+from kvescrow.gpu_harness.options import OPTIONS
 from kvescrow.gpu_harness.sabotage import SABOTAGES
 from kvescrow.gpu_harness.streams import StreamFailed
 from kvescrow.spec.vocabulary import UserError
@@ -135,6 +137,28 @@ def test_every_worker_of_a_run_has_a_journal_that_the_tables_allow(tmp_path: Pat
     assert {"extend.grant", "sweep.running_lapsed", "fence.foreign_owner", "fence.failed"} <= rows
     assert report.json["suspected"] > 0
     assert report.json["length_divisor"] == 16
+
+
+def test_whatever_can_be_asked_for_is_an_option_of_both_command_lines(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    defaults = Asked()
+    assert {each.name: False if each.kind is bool else each.default for each in OPTIONS} == asdict(defaults)
+    heard: list[Asked] = []
+
+    def hear(asked: Asked, *_: object) -> front.Report:
+        heard.append(asked)
+        return front.Report({"verdict": "passed"}, "")
+
+    monkeypatch.setattr(front, "run", hear)
+    monkeypatch.setattr(script, "run", hear)
+    values: dict[type, str] = {str: "text", int: "7", float: "2.5", Path: str(tmp_path / "new")}
+    for option in OPTIONS:
+        given = [option.flag] if option.kind is bool else [option.flag, values[option.kind]]
+        assert status(*given) == script.main(given) == 0
+        by_verb, by_script = heard[-2:]
+        changed = evolve(defaults, **{option.name: True if option.kind is bool else option.kind(values[option.kind])})
+        assert by_verb == by_script == changed != defaults
 
 
 BARE = """

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import time
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -14,11 +17,11 @@ from kvescrow.gpu_harness import everything as module
 from kvescrow.gpu_harness import run
 from kvescrow.gpu_harness.arithmetic import ANY_SIZE, FIXED_SIZE, Recipe
 from kvescrow.gpu_harness.everything import everything
+from kvescrow.gpu_harness.files import refuse_unwritable
 from kvescrow.gpu_harness.floor import Row, Sizes, rows_of, step_bytes
 from kvescrow.gpu_harness.front import Asked
 from kvescrow.gpu_harness.model import SHAPES
 from kvescrow.gpu_harness.probe import ProbeResult
-from kvescrow.gpu_harness.results import refuse_unwritable
 from kvescrow.gpu_harness.streams import HardwareAbsent
 from kvescrow.spec.vocabulary import UserError
 
@@ -63,11 +66,36 @@ def test_a_part_that_fails_is_told_and_the_next_is_done(tmp_path: Path, monkeypa
         module._Part("third", lambda: ({"verdict": "passed", "figure": 7}, "third: fine")),
     ]
     monkeypatch.setattr(module, "_parts", lambda *_: parts)
+    monkeypatch.setattr(module, "_apart", lambda part, _: module._tried(part))
     assert everything(Asked(device="cpu"), tmp_path, seconds=60) == 1
     assert read(tmp_path, "first")["reason"] == "RuntimeError: the device fell off the bus"
     assert read(tmp_path, "second")["verdict"] == "not_run"
     assert read(tmp_path, "third")["figure"] == 7
     assert read(tmp_path, "summary")["verdict"] == "failed"
+
+
+def result(name: str) -> tuple[dict[str, object], str]:
+    """What a part may give, from the process that it ran in."""
+    return {"verdict": "passed", "process": os.getpid()}, name
+
+
+def mistaken() -> tuple[dict[str, object], str]:
+    raise UserError("seconds: too few; give more")
+
+
+def test_a_part_has_a_process_of_its_own_that_may_end_as_it_likes() -> None:
+    found, said = module._apart(module._Part("fine", partial(result, "fine")), 60)
+    assert said == "fine" and found["process"] != os.getpid()
+    found, said = module._apart(module._Part("gone", partial(os._exit, 7)), 60)
+    assert found["reason"] == "its process ended with status 7 and without a result"
+    assert said.startswith("gone: failed: ")
+
+
+def test_a_part_that_hangs_is_killed_and_a_user_s_mistake_ends_the_run() -> None:
+    found, _ = module._apart(module._Part("hung", partial(time.sleep, 1_000)), 0)
+    assert (found["verdict"], found["reason"]) == ("failed", "not over after 0 s, and killed")
+    with pytest.raises(UserError, match="too few"):
+        module._apart(module._Part("mistaken", mistaken), 60)
 
 
 def test_the_recipes_are_told_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,14 +150,22 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_run(tmp_path: Pat
         (["--everything", "--seconds", "-5"], "seconds: -5 is negative"),
         (["--everything", "--sabotage", "all"], "sabotage, seeds, minutes: everything makes every sabotage"),
         (["--everything", "--minutes", "1"], "sabotage, seeds, minutes: "),
+        (["--everything", "--journal", "j"], "journal, records: one run writes them"),
+        (["--everything", "--trace", "absent.jsonl"], "absent.jsonl: no such file"),
+        (["--everything", "--requests", "100000"], "requests: 100000 asked for, but mooncake has 1 to 1000 to offer"),
+        (["--everything", "--shape", "huge"], "no model shape is called 'huge'"),
+        (["--everything", "--own-process", "--mode", "quick"], "mode: 'quick' is not known"),
+        (["--records", "."], ".: exists already"),
         (["--seconds", "5"], "seconds: only --everything"),
         (["--minutes", "nan"], "minutes: nan is no time"),
         (["--minutes", "-1"], "minutes: -1.0 is no time"),
         (["--seed", str(2**63)], "seed: 9223372036854775808 is too large"),
     ],
 )
-def test_what_the_script_could_not_heed_is_refused(
+def test_what_the_script_could_not_heed_is_refused_before_anything_runs(
     arguments: list[str], mistake: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run.main(["--device", "cpu", *arguments]) == 2
-    assert capsys.readouterr().err.startswith(f"run: {mistake}")
+    shown = capsys.readouterr()
+    assert shown.err.startswith(f"run: {mistake}")
+    assert shown.out == ""
