@@ -9,9 +9,7 @@ import torch
 from kvescrow.gpu_harness.streams import WAIT_LIMIT_MICROSECONDS, Gate, HardwareAbsent, Stream
 from kvescrow.gpu_harness.streams_cpu import cpu_gate, cpu_stream
 from kvescrow.gpu_harness.streams_cuda import cuda_gate, cuda_stream
-
-CUDA_GATE_MICROSECONDS = 100_000
-"""A gate on cuda closes its window by itself after this time, unless told otherwise."""
+from kvescrow.spec.vocabulary import UserError
 
 
 class Device:
@@ -37,9 +35,11 @@ class Device:
         return stream
 
     def gate(self, microseconds: int | None = None) -> Gate:
-        """A gate that holds at most `microseconds` (default: a minute on cpu, 0.1 s on cuda)."""
-        make, limit = (cuda_gate, CUDA_GATE_MICROSECONDS) if self.is_cuda else (cpu_gate, WAIT_LIMIT_MICROSECONDS)
-        gate = make(limit if microseconds is None else microseconds)
+        """A gate that holds at most `microseconds` (default: a minute on cpu, the longest window on cuda)."""
+        if self.is_cuda:
+            gate = cuda_gate(self.torch_device, microseconds)
+        else:
+            gate = cpu_gate(WAIT_LIMIT_MICROSECONDS if microseconds is None else microseconds)
         self._gates.append(gate)
         return gate
 
@@ -76,16 +76,38 @@ class Device:
             stream.close()
 
 
+def refuse_unknown(name: str, known: str = "cpu, cuda, cuda:N") -> None:
+    """Raise UserError where `name` names no device that there could be; `known` says which a user may name."""
+    kind, _, number = name.partition(":")
+    if kind not in ("cpu", "cuda") or (":" in name and (kind == "cpu" or not number.isdecimal())):
+        raise UserError(f"device: {name!r} is not known; choose from {known}")
+
+
+def lack_of(name: str) -> str:
+    """Why the device `name` is not in this machine; empty where it is."""
+    if not name.startswith("cuda"):
+        return ""
+    # Read when the driver starts. With the eight queues that it has by itself, a stream that is held can hold back
+    # another one that shares its queue.
+    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
+    if not torch.cuda.is_available():
+        return "no CUDA device is available to torch on this machine; use --device cpu"
+    count, (_, _, number) = torch.cuda.device_count(), name.partition(":")
+    return f"torch finds {count} CUDA device(s) on this machine, so no {name}" if int(number or 0) >= count else ""
+
+
 @contextmanager
 def open_device(name: str) -> Iterator[Device]:
     """A device with the settings that exact arithmetic needs, restored afterwards.
 
     `name` is "cpu", "cuda" or "cuda:N". On cpu one thread is pinned, since the split of a product over
-    threads changes its bits; on cuda reduced-precision reductions and TF32 are off. Raises HardwareAbsent.
+    threads changes its bits; on cuda reduced-precision reductions and TF32 are off. Raises HardwareAbsent,
+    UserError.
     """
-    if name.startswith("cuda") and not torch.cuda.is_available():
-        raise HardwareAbsent("no CUDA device is available to torch on this machine; use --device cpu")
-    settings = _cuda_settings() if name.startswith("cuda") else _pinned_thread()
+    refuse_unknown(name)
+    if lack := lack_of(name):
+        raise HardwareAbsent(lack)
+    settings = _cuda_settings(name) if name.startswith("cuda") else _pinned_thread()
     with settings:
         device = Device(name)
         try:
@@ -105,7 +127,7 @@ def _pinned_thread() -> Iterator[None]:
 
 
 @contextmanager
-def _cuda_settings() -> Iterator[None]:
+def _cuda_settings(name: str) -> Iterator[None]:
     # Read by cuBLAS when its handle is made; a fixed workspace keeps the choice of algorithm fixed as well.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":16:8")
     os.environ.setdefault("CUBLASLT_WORKSPACE_SIZE", "1")
@@ -118,7 +140,8 @@ def _cuda_settings() -> Iterator[None]:
             setattr(matmul, name, (False, False))
         matmul.allow_tf32 = False
         torch.backends.cuda.preferred_blas_library("cublaslt")
-        yield
+        with torch.cuda.device(name):  # triton launches on the current device, whatever its tensors are on
+            yield
     finally:
         for name, value in before.items():
             setattr(matmul, name, value)

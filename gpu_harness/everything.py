@@ -21,7 +21,7 @@ from attrs import evolve, frozen
 from kvescrow.gpu_harness.arithmetic import ANY_SIZE, FIXED_SIZE, KERNELS, OWN_PRODUCTS
 from kvescrow.gpu_harness.conform.platform import TORCH_DTYPES
 from kvescrow.gpu_harness.conform.settings import SEEDED
-from kvescrow.gpu_harness.device import open_device
+from kvescrow.gpu_harness.device import lack_of, open_device
 from kvescrow.gpu_harness.files import write
 from kvescrow.gpu_harness.floor import Sizes, bandwidth, rows_of
 from kvescrow.gpu_harness.front import FAILED, NOT_RUN, Asked, check, run
@@ -163,7 +163,7 @@ def _recipes(device_name: str, name: str) -> tuple[Found, str]:
         for dtype_name, dtype in TORCH_DTYPES.items():
             weights = seeded_weights(shape, 1, dtype=dtype, device=device.torch_device)
             for recipe in recipes:
-                lack = absent(shape) if recipe.kernels else ""
+                lack = absent(shape, device) if recipe.kernels else ""
                 try:
                     probe = None if lack else probe_exactness(device, weights, recipe)
                     exact, reason = (False, lack) if probe is None else (probe.exact, probe.reason)
@@ -179,6 +179,7 @@ def _floor(device_name: str, name: str) -> tuple[Found, str]:
     """Steps of one shape beside the speed of memory; evidence in any of them is a failure."""
     with open_device(device_name) as device:
         speed = bandwidth(device)
+        lack = absent(named_shape(name), device) if device.is_cuda else ""
         sizes, dtype = (Sizes(), torch.bfloat16) if device.is_cuda else (ON_CPU, torch.float32)
         rows, probe = rows_of(device, name, named_shape(name), dtype, sizes, speed, lambda row: print(row, flush=True))
     clean = all(not row.findings for row in rows)
@@ -188,9 +189,11 @@ def _floor(device_name: str, name: str) -> tuple[Found, str]:
         "exact": probe.exact,
         "reason": probe.reason,
         "passed_over": list(probe.passed_over),
+        "fast_without_kernels": lack,
         "rows": [row.to_json() for row in rows],
     }
-    return found, f"memory: {speed / 1e9:,.0f} GB/s; exact steps by {probe.recipe.name}"
+    without = f"; fast steps without kernels: {lack}" if lack else ""
+    return found, f"memory: {speed / 1e9:,.0f} GB/s; exact steps by {probe.recipe.name}{without}"
 
 
 def _rates(asked: Asked, device: str) -> tuple[Found, str]:
@@ -208,7 +211,7 @@ def _versions(device: str) -> dict[str, object]:
         triton = version("triton")
     except PackageNotFoundError:
         triton = ""
-    is_cuda = device.startswith("cuda") and torch.cuda.is_available()
+    is_cuda = device.startswith("cuda") and not lack_of(device)
     return {
         "hardware": torch.cuda.get_device_name(device) if is_cuda else system.processor() or system.machine(),
         "torch": torch.__version__,

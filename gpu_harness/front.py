@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from attrs import evolve, frozen
 
 from kvescrow.gpu_harness import smollm2
@@ -21,6 +20,7 @@ from kvescrow.gpu_harness.conform import (
 )
 from kvescrow.gpu_harness.conform.platform import open_platform
 from kvescrow.gpu_harness.conform.settings import EXACT, SEEDED
+from kvescrow.gpu_harness.device import lack_of, refuse_unknown
 from kvescrow.gpu_harness.files import refuse_used_file
 from kvescrow.gpu_harness.model import named_shape
 from kvescrow.gpu_harness.sabotage import (
@@ -88,10 +88,8 @@ class Asked:
         """The settings of the run; the device is the one that AUTO comes to. Raises UserError."""
         device = self.device
         if device == AUTO:
-            device = "cuda" if torch.cuda.is_available() else "cpu"
-        kind, _, number = device.partition(":")
-        if kind not in ("cpu", "cuda") or (":" in device and (kind == "cpu" or not number.isdecimal())):
-            raise UserError(f"device: {self.device!r} is not known; choose from {AUTO}, cpu, cuda, cuda:N")
+            device = "cpu" if lack_of("cuda") else "cuda"
+        refuse_unknown(device, f"{AUTO}, cpu, cuda, cuda:N")
         requests = DEFAULT_REQUESTS if self.requests is None else self.requests
         plain = Settings(
             device=device,
@@ -113,7 +111,6 @@ def run(asked: Asked, progress: Progress | None = None) -> Report:
     settings = asked.settings
     check(asked)
     try:
-        _check_number(settings.device)
         if asked.minutes is not None:
             report = _soak(asked, settings, asked.minutes)
         elif asked.sabotage is None:
@@ -171,13 +168,6 @@ def _check_together(asked: Asked) -> None:
         raise UserError("mode: sabotages are shown by exact arithmetic; leave one of the two out")
     if asked.requests is not None or asked.trace is not None:
         raise UserError("requests, trace: sabotages have a workload of their own; leave these out")
-
-
-def _check_number(device: str) -> None:
-    """Raise HardwareAbsent for the number of a CUDA device that is not there."""
-    _, _, number = device.partition(":")
-    if number and int(number) >= torch.cuda.device_count():
-        raise HardwareAbsent(f"torch finds {torch.cuda.device_count()} CUDA device(s) on this machine, so no {device}")
 
 
 def _trace(name: str | None) -> Trace:

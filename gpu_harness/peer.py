@@ -62,7 +62,7 @@ def transformers_model(weights: ModelWeights, positions: int) -> "LlamaForCausal
         model: Any = LlamaForCausalLM(config)
     model.load_state_dict(_state(weights), assign=True, strict=False)
     # Buffers of the rotary positions are no parameters: they are made anew where the weights are.
-    model.model.rotary_emb = type(model.model.rotary_emb)(config)
+    model.model.rotary_emb = type(model.model.rotary_emb)(config).to(weights.embedding.device)
     if shape.tied:
         model.tie_weights()
     model.eval()

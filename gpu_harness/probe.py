@@ -51,7 +51,7 @@ def exact_recipe(device: Device, weights: ModelWeights) -> ProbeResult:
     passed_over: list[str] = []
     if device.is_cuda:
         candidates = (KERNELS, OWN_PRODUCTS, FIXED_SIZE)
-        if reason := absent(weights.shape):
+        if reason := absent(weights.shape, device):
             candidates, passed_over = (FIXED_SIZE,), [f"{KERNELS.name}: {reason}"]
     for recipe in candidates:
         result = _tried(device, weights, recipe)

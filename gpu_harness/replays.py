@@ -9,7 +9,9 @@ kept, so that they change nothing.
 On the CPU a step of a fixed size runs from the same descriptor in the same place; only the capture is left out.
 """
 
+import gc
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -158,12 +160,22 @@ def _captured(work: Callable[[], Outputs]) -> tuple[Any, Outputs]:
     """A graph of what `work` launches on the current stream, and where its results will be.
 
     `torch.cuda.graph` would first wait for the whole device, other streams included; nothing here needs that, and a
-    stream that is held back would be waited for.
+    stream that is held back would be waited for. Nothing is collected meanwhile: memory of the host that is given back
+    while a stream is captured is marked by an event on it, which would be captured too.
     """
     graph: Any = torch.cuda.CUDAGraph()
-    graph.capture_begin(capture_error_mode="thread_local")
+    collects = gc.isenabled()
+    gc.disable()
     try:
-        outputs = work()
-    finally:
+        graph.capture_begin(capture_error_mode="thread_local")
+        try:
+            outputs = work()
+        except BaseException:
+            with suppress(RuntimeError):  # the capture is void, and why is what is raised
+                graph.capture_end()
+            raise
         graph.capture_end()
+    finally:
+        if collects:
+            gc.enable()
     return graph, outputs

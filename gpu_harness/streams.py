@@ -170,7 +170,7 @@ class Gate(ABC):
 
     @abstractmethod
     def open(self) -> None:
-        """Let the stream go on. On cuda the window closes by itself, after its bounded length."""
+        """Let the stream go on. On cuda the window closes by itself too, after its bounded length."""
 
     @abstractmethod
     def holding(self) -> bool:

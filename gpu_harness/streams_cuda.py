@@ -6,12 +6,17 @@ from typing import Any, TypeVar
 
 import torch
 
+from kvescrow.gpu_harness.launching import cannot_launch
 from kvescrow.gpu_harness.streams import DeviceError, Event, Gate, Pending, Signal, Stream, StreamFailed
 
 CUDA_CYCLES_PER_MICROSECOND = 2_000
 """`torch.cuda._sleep` counts clock cycles; current data-centre GPUs run near 2 GHz, and a slower one waits
 longer.
 """
+LONGEST_WAIT_MICROSECONDS = 2_000_000
+"""A gate that the host opens closes its window by itself after this time: far beyond what is done in one."""
+LONGEST_SLEEP_MICROSECONDS = 100_000
+"""The window of a gate that the host cannot open, every one of which is waited for to its end."""
 
 T = TypeVar("T")
 
@@ -81,18 +86,31 @@ class _CudaStream(Stream):
 
 
 class _CudaGate(Gate):
-    """A kernel that sleeps for a bounded number of cycles."""
+    """A kernel that waits for the host, for a bounded time; without triton one that sleeps a number of cycles."""
 
-    def __init__(self, microseconds: int) -> None:
-        self._cycles = microseconds * CUDA_CYCLES_PER_MICROSECOND
+    def __init__(self, device: torch.device, microseconds: int | None) -> None:
+        self._sleeps = bool(cannot_launch(device))
+        longest = LONGEST_SLEEP_MICROSECONDS if self._sleeps else LONGEST_WAIT_MICROSECONDS
+        self._microseconds = longest if microseconds is None else microseconds
+        # Pinned memory is not to be asked for while a stream is held.
+        self._flag = torch.zeros(1, dtype=torch.int32, pin_memory=True)
         self._passed = Event()
 
     def hold(self, stream: Stream) -> None:
-        stream.launch(lambda: torch.cuda._sleep(self._cycles))  # type: ignore[no-untyped-call]
+        stream.launch(self._keep)
         stream.record(self._passed)
 
+    def _keep(self) -> None:
+        if self._sleeps:
+            torch.cuda._sleep(self._microseconds * CUDA_CYCLES_PER_MICROSECOND)  # type: ignore[no-untyped-call]
+            return
+        from kvescrow.gpu_harness.kernels.gates import hold
+
+        hold(self._flag, self._microseconds)
+
     def open(self) -> None:
-        """Nothing to do: the sleeping kernel ends by itself."""
+        """Tell the kernel; one that sleeps ends by itself."""
+        self._flag.fill_(1)
 
     def holding(self) -> bool:
         return not self._passed.query()
@@ -103,6 +121,6 @@ def cuda_stream(name: str, device: torch.device) -> Stream:
     return _CudaStream(name, device)
 
 
-def cuda_gate(microseconds: int) -> Gate:
-    """A gate whose window closes by itself after `microseconds`."""
-    return _CudaGate(microseconds)
+def cuda_gate(device: torch.device, microseconds: int | None) -> Gate:
+    """A gate whose window closes by itself after `microseconds`, or after the longest window that it should have."""
+    return _CudaGate(device, microseconds)

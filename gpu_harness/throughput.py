@@ -16,7 +16,7 @@ from attrs import define, field, frozen
 from kvescrow.gpu_harness.arithmetic import FAST, Recipe
 from kvescrow.gpu_harness.conform.platform import Platform, open_platform
 from kvescrow.gpu_harness.conform.settings import SEEDED, Settings
-from kvescrow.gpu_harness.device import Device
+from kvescrow.gpu_harness.device import Device, refuse_unknown
 from kvescrow.gpu_harness.generate import Batch
 from kvescrow.gpu_harness.model import ModelWeights
 from kvescrow.gpu_harness.peer import TransformersDecode, TransformersPrefill, peer_installed, transformers_model
@@ -45,6 +45,7 @@ class Asked:
     @property
     def settings(self) -> Settings:
         """The model and the device. Raises UserError."""
+        refuse_unknown(self.device)
         if any(size < 1 for size in self.batches):
             raise UserError("batch: give sizes of 1 or more")
         return Settings(device=self.device, weights=self.weights, shape=self.shape, dtype=self.dtype)
@@ -86,11 +87,6 @@ OURS_WATCHED, OURS_UNWATCHED = "fast with evidence", "fast without evidence"
 """The same engine, whose steps take evidence or do not: of the two modes the one whose steps are shorter."""
 
 
-def absent(device: str) -> str:
-    """Why the device cannot be measured here; empty where it can."""
-    return "torch finds no CUDA device here" if device.startswith("cuda") and not torch.cuda.is_available() else ""
-
-
 def measured(asked: Asked, show: Callable[[str], None]) -> Measured:
     """Measure decode of each batch size after a context, and prefill of a prompt. Raises UserError, HardwareAbsent."""
     with open_platform(asked.settings) as platform:
@@ -129,7 +125,7 @@ def _measured(platform: Platform, device: Device, asked: Asked, show: Callable[[
     show(f"prefill of {asked.prefill}")
     prompt = _prompt(weights, asked.prefill, 0)
     once: dict[str, Callable[[int], None]] = {
-        name: _OurPrefill(device, weights, recipe, prompt) for name, recipe in recipes.items()
+        name: _OurPrefill(device, weights, recipe, prompt, asked.rounds) for name, recipe in recipes.items()
     }
     if model is not None:
         once[THEIRS] = TransformersPrefill(model, prompt)
@@ -202,9 +198,15 @@ class _OurPrefill:
     weights: ModelWeights
     recipe: Recipe
     prompt: list[int]
+    rounds: int
+    _batches: list[Batch] = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        # A pool and its tables are made once for a server, not once for a prompt.
+        self._batches = [Batch.of(self.device, self.weights, self.recipe, [self.prompt], 1) for _ in range(self.rounds)]
 
     def __call__(self, steps: int) -> None:
-        batch = Batch.of(self.device, self.weights, self.recipe, [self.prompt], steps)
+        batch = self._batches.pop()
         batch.take(batch.prefill(0))
 
 

@@ -156,9 +156,10 @@ def decode(plot: Path | None, json_file: str | None, **asked: Any) -> int:
     Every engine has the same weights. Exact is compared with fast, and steps that take evidence with ones that do not.
     """
     from kvescrow.checks.bench.decode import report
-    from kvescrow.gpu_harness.throughput import Asked, absent, measured
+    from kvescrow.gpu_harness.device import lack_of
+    from kvescrow.gpu_harness.throughput import Asked, measured
 
-    if reason := absent(asked["device"]):
+    if reason := lack_of(asked["device"]):
         return conclude({"verdict": "not_run", "reason": reason}, f"bench decode: not_run: {reason}", json_file)
     batches = asked.pop("batches") or (1, 8, 32)
     options = Asked(**asked, batches=batches)

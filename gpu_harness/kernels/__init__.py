@@ -8,13 +8,12 @@ what is wrong is counted in memory that the step gives back (CON-2). Nothing bey
 there cannot reach a sum.
 
 `attention`, `writes`, `looks` and `products` are the kernels and what launches them; `contiguous` is the attention of
-the independent decode, which knows no pages. They import triton, which other parts of the package never do.
-`compilation` builds every kernel for a device that is not here.
+the independent decode, which knows no pages; `gates` hold a stream back. They import triton, which other parts of the
+package never do. `compilation` builds every kernel for a device that is not here.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from importlib.util import find_spec
 
 import torch
@@ -22,19 +21,20 @@ from attrs import evolve
 
 from kvescrow.gpu_harness.arithmetic import FAST, FAST_KERNELS, KERNELS, Recipe
 from kvescrow.gpu_harness.device import Device
+from kvescrow.gpu_harness.launching import cannot_launch
 from kvescrow.gpu_harness.model import ModelShape, ModelWeights
 
 HEAD_SIZES = (16, 32, 64, 128, 256)
 """Head sizes that a product on tensor cores can have as a side."""
 
 
-def absent(shape: ModelShape) -> str:
-    """Why steps of `shape` cannot use the kernels here; empty where they can."""
+def absent(shape: ModelShape, device: Device | None = None) -> str:
+    """Why steps of `shape` cannot use the kernels here, or on `device` where one is given; empty where they can."""
     if find_spec("triton") is None:
         return "triton is not installed, which a build of torch for CUDA brings along"
     if shape.head_size not in HEAD_SIZES:
         return f"kernels have heads of {', '.join(map(str, HEAD_SIZES))}, and the model has heads of {shape.head_size}"
-    return ""
+    return "" if device is None else cannot_launch(device.torch_device)
 
 
 def fast_kernels(dtype: torch.dtype) -> Recipe:
@@ -45,21 +45,9 @@ def fast_kernels(dtype: torch.dtype) -> Recipe:
 
 
 def on_device(recipe: Recipe, device: Device, weights: ModelWeights) -> Recipe:
-    """`recipe`, or what FAST is on `device`: kernels, where one can be launched."""
-    is_possible = recipe == FAST and device.is_cuda and not absent(weights.shape)
-    return fast_kernels(weights.dtype) if is_possible and can_launch(device.torch_device) else recipe
-
-
-@cache
-def can_launch(device: torch.device) -> bool:
-    """Whether a small kernel can be built and run on `device`: triton needs a C compiler and a driver that it knows."""
-    from kvescrow.gpu_harness.kernels.rows import normalised
-
-    ones = torch.ones(1, HEAD_SIZES[0], device=device)
-    try:
-        return bool((normalised(ones, ones[0], 0.0) == 1).all())
-    except Exception:  # whatever triton raises: steps do without it
-        return False
+    """`recipe`, or what FAST is on `device`: kernels, where they can be launched."""
+    is_possible = recipe == FAST and device.is_cuda and not absent(weights.shape, device)
+    return fast_kernels(weights.dtype) if is_possible else recipe
 
 
 @contextmanager

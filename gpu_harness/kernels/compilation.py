@@ -23,6 +23,7 @@ from kvescrow.gpu_harness.arithmetic import KERNELS
 from kvescrow.gpu_harness.kernels import fast_kernels
 from kvescrow.gpu_harness.kernels.attention import BLOCK, SPLIT, attend_splits, join_splits, query_rows
 from kvescrow.gpu_harness.kernels.contiguous import attend_contiguous
+from kvescrow.gpu_harness.kernels.gates import wait_for_host
 from kvescrow.gpu_harness.kernels.looks import PAGES_A_PROGRAM, look_at_pages
 from kvescrow.gpu_harness.kernels.products import BLOCK_K, STAGES, TILE_COLUMNS, TILE_ROWS, multiply_tiles
 from kvescrow.gpu_harness.kernels.rows import GATE_LANES, gate_rows, normalise_rows, turn_rows
@@ -39,6 +40,8 @@ _MODEL = {torch.float32: "*fp32", torch.bfloat16: "*bf16"}
 _BITS = {torch.float32: "*i32", torch.bfloat16: "*i16"}
 _OTHERS = {
     "evidence": "*i32",
+    "flag": "*i32",
+    "limit": "i64",
     "tops": "*fp32",
     "totals": "*fp32",
     "outputs": "*fp32",
@@ -105,7 +108,8 @@ class Built:
 def specialisations(shapes: Sequence[ModelShape], dtypes: Sequence[torch.dtype]) -> list[Specialisation]:
     """All that models of these shapes and types need, each once."""
     every = [each for shape in shapes for dtype in dtypes for each in _of_shape(shape, dtype)]
-    return list({each.name: each for each in every}.values())
+    gates = [Specialisation(wait_for_host, torch.int32, {}, warps=1)]
+    return list({each.name: each for each in every + gates}.values())
 
 
 def _of_shape(shape: ModelShape, dtype: torch.dtype) -> Iterator[Specialisation]:

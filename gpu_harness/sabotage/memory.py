@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 import torch
 
@@ -151,9 +152,13 @@ class _Flips(Conduct, ABC):
             page = self._page(serving)
             if page is not None:
                 self._flipped.add(serving.generation)
-                machine = within_reach(loop)
-                machine.frames.finish_scrubs()
-                machine.decoder.memory.bits[-1, page, -1, -1, -1, -1] ^= 1
+                frames = within_reach(loop).frames
+                frames.scrubber.launch(partial(self._flip, within_reach(loop).decoder.memory, page))
+                frames.finish_scrubs()
+
+    @staticmethod
+    def _flip(memory: PagedMemory, page: int) -> None:
+        memory.bits[-1, page, -1, -1, -1, -1] ^= 1
 
     @abstractmethod
     def _page(self, serving: Serving) -> int | None:

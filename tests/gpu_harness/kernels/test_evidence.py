@@ -173,17 +173,24 @@ def test_heads_that_no_kernel_has_are_a_user_s_mistake() -> None:
     assert "the model has heads of 48" in absent(evolve(SHAPES["tiny"], head_size=48))
 
 
-def test_fast_steps_on_cuda_do_without_kernels_that_cannot_be_launched(monkeypatch: pytest.MonkeyPatch) -> None:
-    from kvescrow.gpu_harness import kernels
+def test_fast_steps_on_cuda_do_without_kernels_that_cannot_be_launched_and_say_why(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from kvescrow.gpu_harness import launching
     from kvescrow.gpu_harness.kernels import rows
 
-    assert kernels.can_launch.__wrapped__(torch.device("cpu"))
+    tried = launching.cannot_launch.__wrapped__
+    assert tried(torch.device("cpu")) == ""
 
     def broken(*_: object) -> torch.Tensor:
         raise RuntimeError("no C compiler")
 
     monkeypatch.setattr(rows, "normalised", broken)
-    assert not kernels.can_launch.__wrapped__(torch.device("cpu"))
+    assert tried(torch.device("cpu")) == "kernels cannot be launched: RuntimeError: no C compiler"
+    monkeypatch.setattr(rows, "normalised", lambda x, *_: 2 * x)
+    assert "not one" in tried(torch.device("cpu"))
+    monkeypatch.setattr(launching, "find_spec", lambda name: None)
+    assert tried(torch.device("cpu")) == "triton is not installed"
 
 
 def test_the_recipes_of_kernels_are_replayed() -> None:
