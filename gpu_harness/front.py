@@ -82,6 +82,8 @@ class Asked:
     """A new file for a record of each request; None: none is written."""
     own_process: bool = False
     """The worker is a process of its own, ended by SIGKILL where it is killed."""
+    fixed_order: bool = False
+    """Steps are taken in at turns that the seed fixes: the same seed, the same journal."""
 
     @property
     def settings(self) -> Settings:
@@ -100,6 +102,7 @@ class Asked:
             requests=requests,
             seed=self.seed,
             own_process=self.own_process,
+            fixed_order=self.fixed_order,
         )
         if self.calm or self.sabotage is not None:
             return plain

@@ -54,5 +54,11 @@ OPTIONS = (
         bool,
         "Run the worker's device in a process of its own; killing the worker is then SIGKILL of that process.",
     ),
+    Option(
+        "fixed_order",
+        bool,
+        "Take in what the device has done at turns that the seed fixes, and not as it ends: the same seed then gives "
+        "the same journal, byte for byte, so that a run that fails can be repeated.",
+    ),
     Option("minutes", float, "Run after run for so long, each with another seed.", least=0),
 )

@@ -43,6 +43,9 @@ def command(json_file: str | None, **asked: Any) -> int:
     come while steps are in flight, outputs grow beyond what was reserved, the weights change, and the worker is killed
     and replaced; one that takes a dead one's place has a journal of its own, FILE.2 and so on. A device that is not in
     this machine is not_run, never passed.
+
+    A device ends its steps when it does, so each run takes a course of its own. With --fixed-order the seed decides
+    when the worker hears of them, and a run that fails can be repeated.
     """
     # torch takes seconds to load.
     from kvescrow.gpu_harness.front import Asked, run

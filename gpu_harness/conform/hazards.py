@@ -23,7 +23,10 @@ AMBER, BIRCH, CEDAR, AMBER_TUNED = range(len(OWNERS))
 
 
 def hazards(seed: int, tokens: DrawTokens) -> tuple[Planned, ...]:
-    """The workload of `seed`: tokens, output lengths and the moments of cancels are drawn, the course is not."""
+    """The workload of `seed`: tokens, output lengths and the moments of cancels are drawn, the course is not.
+
+    One request is cancelled before it starts, while the pool has room for it; the last one, while it waits for room.
+    """
     draw = random.Random(f"hazards, seed {seed}")
     first, second, third = (tokens(draw, 96) for _ in range(3))
     numbers = count()
@@ -35,8 +38,12 @@ def hazards(seed: int, tokens: DrawTokens) -> tuple[Planned, ...]:
             key, owner, tuple(prompt), output + draw.randrange(4), min(number, BURST) * SPACING, cancel_at, twin
         )
 
+    withdrawn = Planned(
+        Key(OWNERS[BIRCH][0], "hazard-withdrawn"), BIRCH, tuple(third[:33]), 4, SPACING, WHILE_WAITING, is_twin=False
+    )
     return (
         ask(AMBER, first[:64], 20),
+        withdrawn,
         ask(BIRCH, second[:40], 10),
         ask(AMBER, first[:64], 4),
         ask(BIRCH, first[:64], 4, twin=True),

@@ -17,6 +17,7 @@ from kvescrow.gpu_harness.conform.client import Clients
 from kvescrow.gpu_harness.conform.conduct import Conduct, LaunchedStep
 from kvescrow.gpu_harness.conform.control import LEASE, ConformFault, Control
 from kvescrow.gpu_harness.conform.machine import HereMachine, Machine
+from kvescrow.gpu_harness.conform.order import AsTheyEnd, FixedOrder, Order
 from kvescrow.gpu_harness.conform.platform import Platform
 from kvescrow.gpu_harness.conform.serving import Serving
 from kvescrow.gpu_harness.conform.settings import LIMITS, Settings
@@ -65,6 +66,7 @@ class Loop:
         self._epoch = self._started = 0
         self._kills = list(settings.kills)
         self._under_a_gate = False
+        self._order: Order = FixedOrder(settings.seed) if settings.fixed_order else AsTheyEnd()
         self._of_the_dead = NOTHING
         """Evidence of workers that are gone."""
         self.served: list[Serving] = []
@@ -77,7 +79,7 @@ class Loop:
             machine = ApartMachine(self._settings, self._platform.probe, self._epoch)
         else:
             machine = HereMachine(self._platform, self.conduct, self._settings.pages, self._epoch)
-        return Worker(machine, self.control, self.conduct, self.clients, self.tally, self.arrivals.ended)
+        return Worker(machine, self.control, self.conduct, self.clients, self.tally, self._order, self.arrivals.ended)
 
     @property
     def evidence(self) -> Evidence:
@@ -98,7 +100,7 @@ class Loop:
                 self._replace_worker()
         worker, pages = self.worker, self.worker.machine.pages
         while worker.machine.in_flight:
-            worker.machine.in_flight[0].pending.event.synchronize()
+            self._order.see_through(worker.machine.in_flight[0])
             worker.collect()
         worker.scrub_free()
         pages.collect()
@@ -106,10 +108,10 @@ class Loop:
         return self.evidence + pages.audit(self.control.free_pages()) + self.clients.evidence
 
     def _wait(self) -> None:
-        """Wait for the device, else for the next arrival; raises ConformFault where neither can come."""
+        """Wait for a step, else for the next arrival; raises ConformFault where neither can come."""
         in_flight = self.worker.machine.in_flight
         if in_flight:
-            in_flight[0].pending.event.synchronize()
+            self._order.wait(in_flight[0])
         elif (arrival := self.arrivals.next_arrival) is not None and arrival > self._clock.now:
             self._clock.now = arrival
         elif not self.worker.stop_one_that_waits():
@@ -121,6 +123,7 @@ class Loop:
 
     def _turn(self) -> bool:
         """Do what can be done now without waiting; whether anything was."""
+        self._order.begin_turn()
         self.arrivals.offer(self._clock.now)
         self._start()
         if self._kills and self._started >= self._kills[0] and not self._under_a_gate:
@@ -186,10 +189,14 @@ class Loop:
             self.worker.drain(stream)
         self._clock.now += MICROSECONDS_PER_STEP
         batch = self.worker.prepare(stream, work)
-        gate = self.worker.machine.hold(stream) if held else None
+        gate = self._hold(stream) if held else None
         launched = self.worker.launch(stream, batch, work)
         if gate is not None:
             self._under(gate, launched, due)
+
+    def _hold(self, stream: Stream) -> Gate:
+        self._order.hold(stream)
+        return self.worker.machine.hold(stream)
 
     # --- cancels ----------------------------------------------------------------------------------------------------
 
@@ -206,6 +213,7 @@ class Loop:
         if gate.holding() and not step.pending.done():
             self.tally.cancelled_in_flight += len(due)
         gate.open()
+        self._order.let_go()
         self._under_a_gate = False
 
     def go_on(self, held: LaunchedStep, turns: int) -> None:
@@ -214,7 +222,7 @@ class Loop:
             self._turn()
             for other in self.worker.machine.in_flight:
                 if other.stream is not held.stream:
-                    other.pending.event.synchronize()
+                    self._order.see_through(other)
 
     def _cancel(self, serving: Serving) -> None:
         """A client cancels a running request: the next launch is withheld, and nothing else can be (LIF-3)."""
@@ -240,7 +248,22 @@ class Loop:
             worker.machine.hold(stream)
         self._under_a_gate = True
         self._launch_next()
+        self._cancel_under_the_kill()
         self._replace_worker()
+
+    def _cancel_under_the_kill(self) -> None:
+        """A client cancels a request that the dying worker has in flight: nobody is left to confirm that it stopped.
+
+        Another one stays as it is, so that both ends of a lost execution come.
+        """
+        worker = self.worker
+        flying = [(step, serving) for step in worker.machine.in_flight for serving in step.members]
+        for step, serving in flying:
+            is_running = worker.batch.get(serving.key) is serving and not serving.cancel_sent
+            if is_running and serving.planned.cancel_at and len(worker.batch) > 1:
+                self._cancel(serving)
+                self.tally.cancelled_in_flight += not step.pending.done()
+                return
 
     def _replace_worker(self) -> None:
         """The worker is dead, or is killed here: fence it off when nothing of it runs any more, and start anew (LEA-4).
@@ -250,6 +273,7 @@ class Loop:
         the others have failed, and their clients ask again.
         """
         self._under_a_gate = False
+        self._order.let_go()
         worker = self.worker
         worker.machine.kill()
         self.tally.workers_killed += 1

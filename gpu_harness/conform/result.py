@@ -107,6 +107,7 @@ class ConformResult:
             "cancel_rate": self.settings.cancel_rate,
             "length_divisor": SCALE,
             "own_process": self.settings.own_process,
+            "fixed_order": self.settings.fixed_order,
             "evidence": {kind.value: self.evidence.count(kind) for kind in EvidenceKind},
             "texts": [{"prompt_ends": prompt, "output": output} for prompt, output in self.texts],
             "findings": [str(finding) for finding in self.evidence.findings],

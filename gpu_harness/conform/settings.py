@@ -79,3 +79,7 @@ class Settings:
     """The worker is killed when so many requests have started, and another one takes its place (LEA-4)."""
     own_process: bool = False
     """Whether the worker's device, memory and decoder are in a process of its own, which is then what is killed."""
+    fixed_order: bool = False
+    """Whether steps are taken in at turns that the seed fixes (`order.FixedOrder`), so that the same settings give the
+    same journal byte for byte; else as the device ends them.
+    """

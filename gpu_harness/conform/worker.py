@@ -9,6 +9,7 @@ from kvescrow.gpu_harness.conform.client import Clients
 from kvescrow.gpu_harness.conform.conduct import Conduct, LaunchedStep
 from kvescrow.gpu_harness.conform.control import Admitted, Control
 from kvescrow.gpu_harness.conform.machine import Machine
+from kvescrow.gpu_harness.conform.order import Order
 from kvescrow.gpu_harness.conform.serving import Serving
 from kvescrow.gpu_harness.conform.settings import LIMITS, STEPS_AHEAD
 from kvescrow.gpu_harness.conform.tally import Tally
@@ -35,11 +36,12 @@ class Worker:
         conduct: Conduct,
         clients: Clients,
         tally: Tally,
+        order: Order,
         ended: Callable[[], None],
     ) -> None:
         self.machine = machine
         self._control, self._conduct, self._clients, self._tally = control, conduct, clients, tally
-        self._ended = ended
+        self._order, self._ended = order, ended
         self._slots = list(range(LIMITS.sequences))
         self.batch: dict[Key, Serving] = {}
         self.evidence = NOTHING
@@ -103,6 +105,7 @@ class Worker:
     def launch(self, stream: Stream, batch: StepBatch, work: Work) -> LaunchedStep:
         """Launch the step that was prepared for this work."""
         launched = self.machine.launch(stream, batch, [serving for serving, _ in work])
+        self._order.launched(launched)
         for serving, length in work:
             self._clients.launched(serving.key, serving.generation, batch.ticket)
             self._advance(serving, length)
@@ -159,6 +162,9 @@ class Worker:
     def drain(self, stream: Stream) -> None:
         """Wait for the steps of `stream`, so that the next one is the first that a gate holds back."""
         stream.synchronize()
+        for step in self.machine.in_flight:
+            if step.stream is stream:
+                self._order.see_through(step)
         self.collect()
 
     def collect(self) -> bool:
@@ -169,11 +175,11 @@ class Worker:
         changed = False
         behind: set[str] = set()
         for step in list(self.machine.in_flight):
-            if not step.settled and step.end.query():
+            if not step.settled and self._order.is_over(step):
                 self.settle(step)
                 changed = True
             # Settled comes first: a step that was not over a moment ago may be done by now.
-            if step.settled and step.stream.name not in behind and step.pending.done():
+            if step.settled and step.stream.name not in behind and self._order.is_there(step):
                 self.machine.in_flight.remove(step)
                 self._take_in(step)
                 changed = True
