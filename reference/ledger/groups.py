@@ -1,40 +1,34 @@
-"""Group commit: many threads submit, one thread decides and commits what waits at the same moment.
+"""Group commit: many threads submit, and whoever has the turn decides and commits what waits at that moment.
 
-A store that outlives its process fills in how a group is kept and how its questions are answered. Both happen in the
-one thread, so a question sees nothing that may still be undone.
+A store that outlives its process fills in how a group is kept and how its questions are answered. Both happen in turns,
+so a question sees nothing that may still be undone.
 """
 
-import queue
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from threading import Lock, Thread
 from typing import TypeVar
 
 from attrs import define, field
 
 from kvescrow.reference.ledger.encoding import check_storable
-from kvescrow.reference.ledger.port import JournalEntry, LedgerReply, Recorder
+from kvescrow.reference.ledger.port import JournalEntry, LedgerReply, OutcomeUnknown, Recorder
+from kvescrow.reference.ledger.turns import Line, Ticket
 from kvescrow.spec.vocabulary import Key, LedgerEvent, LedgerSnapshot, Reason, UserError
 
 T = TypeVar("T")
 
 LARGEST_GROUP = 64
 """Events in one commit, at most, unless one call brings more: bounds how long the first of them waits."""
-LONGEST_GATHERING = 0.002
-"""Seconds spent at most on gathering a group. It ends at once when nobody else is waiting."""
 
 
-@define
-class Group:
+@define(eq=False)
+class Group(Ticket):
     """The events of one call, and what they came to."""
 
-    events: Sequence[LedgerEvent]
-    answer: "Future[list[LedgerReply]]" = field(factory=Future)
-    entries: list[JournalEntry] = field(factory=list)
-    error: Exception | None = None
-    """What stopped the group before its last event."""
+    events: Sequence[LedgerEvent] = ()
+    entries: list[JournalEntry] = field(factory=list, init=False)
+    error: BaseException | None = field(default=None, init=False)
+    """What stopped the group: at one of its events, or all of it where nothing could be kept."""
 
 
 def decide_groups(groups: Sequence[Group], decide: Callable[[LedgerEvent], JournalEntry]) -> list[JournalEntry]:
@@ -51,35 +45,17 @@ def decide_groups(groups: Sequence[Group], decide: Callable[[LedgerEvent], Journ
     return [entry for group in groups for entry in group.entries if not entry.reply.decision.changes_nothing]
 
 
-@define
-class _Question:
-    """What is asked between two commits."""
-
-    ask: Callable[[], None]
-
-
-_NOTHING = _Question(lambda: None)
-"""Stands for: no request was taken after the groups."""
-
-
 class GroupedLedger(ABC):
-    """A `Ledger` whose events meet in one writer thread; those that wait at the same moment share one commit.
+    """A `Ledger` whose calls take turns; the events that wait at the same moment share one commit.
 
-    `_keep` and the questions run in that thread alone, from `_begin` on.
+    `_keep` and the questions run in the thread of the caller who has the turn, one at a time.
     """
 
-    def __init__(self, name: str, recorder: Recorder | None) -> None:
-        """Name the thread after the store; `recorder` sees an event after its commit."""
+    def __init__(self, recorder: Recorder | None) -> None:
+        """`recorder` sees an event after its commit."""
         self._recorder = recorder
-        self._inbox: queue.SimpleQueue[Group | _Question | None] = queue.SimpleQueue()
-        # Whatever is put in under the gate comes before the writer's end, so no caller waits for ever.
-        self._gate = Lock()
-        self._closed = False
-        self._writer = Thread(target=self._write, name=f"ledger {name}", daemon=True)
-
-    def _begin(self) -> None:
-        """Start to serve; call it when the store is open."""
-        self._writer.start()
+        self._line: Line[Ticket] = Line()
+        self._ended = False
 
     # --- what a store fills in --------------------------------------------------------------------------------------
 
@@ -122,8 +98,10 @@ class GroupedLedger(ABC):
         for event in events:
             self._check_storable(event)
         group = Group(list(events))
-        self._send(group)
-        return group.answer.result()
+        self._line.turn(group, lambda: self._serve_with(group))
+        if group.error is not None:
+            raise group.error
+        return [entry.reply for entry in group.entries]
 
     def journal(self, after: int = 0) -> list[JournalEntry]:
         """Return the changes with a commit number above `after`."""
@@ -142,80 +120,72 @@ class GroupedLedger(ABC):
         return self._ask(self._due)
 
     def close(self) -> None:
-        """Commit what was submitted, keep the clock's reading, and give up the store."""
-        with self._gate:
-            if not self._closed:
-                self._closed = True
-                self._inbox.put(None)
-        self._writer.join()
-
-    def _send(self, request: "Group | _Question") -> None:
-        with self._gate:
-            if self._closed:
-                raise UserError("this ledger is closed: open another")
-            self._inbox.put(request)
+        """Give up the store after the calls that are under way; the clock's reading is kept."""
+        self._line.turn(Ticket(), self._end_once)
 
     def _ask(self, question: Callable[[], T]) -> T:
         """Return the answer to `question`, which is asked between two commits."""
-        answer: Future[T] = Future()
+        answers: list[T] = []
 
-        def run() -> None:
-            try:
-                answer.set_result(question())
-            except Exception as error:
-                answer.set_exception(error)
+        def ask() -> None:
+            self._check_open()
+            answers.append(question())
 
-        self._send(_Question(run))
-        return answer.result()
+        self._line.turn(Ticket(), ask)
+        return answers[0]
 
-    # --- what follows runs in the writer thread alone ---------------------------------------------------------------
+    # --- what follows runs in turns ---------------------------------------------------------------------------------
 
-    def _write(self) -> None:
-        request = self._inbox.get()
-        while request is not None:
-            if isinstance(request, _Question):
-                request.ask()
-                request = self._inbox.get()
-                continue
-            groups, following = self._gather(request)
-            self._serve(groups)
-            request = following if following is not _NOTHING else self._inbox.get()
-        self._end()
+    def _check_open(self) -> None:
+        if self._ended:
+            raise UserError("this ledger is closed: open another")
 
-    def _gather(self, first: Group) -> "tuple[list[Group], Group | _Question | None]":
-        """Return the groups that wait now, and the request after them, which must wait for their commit."""
-        groups, events = [first], len(first.events)
-        until = time.monotonic() + LONGEST_GATHERING
-        while events < LARGEST_GROUP and time.monotonic() < until:
-            try:
-                request = self._inbox.get_nowait()
-            except queue.Empty:
-                break
-            if not isinstance(request, Group):
-                return groups, request
-            groups.append(request)
-            events += len(request.events)
-        return groups, _NOTHING
+    def _end_once(self) -> None:
+        if not self._ended:
+            self._ended = True
+            self._end()
 
-    def _serve(self, groups: Sequence[Group]) -> None:
-        """Decide all events, commit what they changed, and only then answer."""
+    def _serve_with(self, first: Group) -> None:
+        """Decide the events of `first` and of the groups behind it, commit what they changed, and only then answer."""
+        self._check_open()
+        groups = [first, *self._groups_behind(first)]
         try:
             self._keep(groups)
+            self._record(groups)
         except Exception as error:
-            for group in groups:
-                group.answer.set_exception(error)
+            _stop(groups, error)
+        except BaseException:
+            # This caller knows why it stops, the others can only ask again.
+            _stop(groups, OutcomeUnknown("the thread that committed was interrupted: submit the event again"))
+            raise
+        finally:
+            self._line.serve(groups[1:])
+
+    def _groups_behind(self, first: Group) -> list[Group]:
+        events = len(first.events)
+
+        def fits(ticket: Ticket) -> bool:
+            nonlocal events
+            if not isinstance(ticket, Group) or events >= LARGEST_GROUP:
+                return False
+            events += len(ticket.events)
+            return True
+
+        return [ticket for ticket in self._line.following(fits) if isinstance(ticket, Group)]
+
+    def _record(self, groups: Sequence[Group]) -> None:
+        """Show the recorder what was decided, in order; its error is its group's."""
+        if self._recorder is None:
             return
         for group in groups:
-            self._answer(group)
-
-    def _answer(self, group: Group) -> None:
-        try:
-            if self._recorder is not None:
+            try:
                 for entry in group.entries:
                     if entry.reply.reason is not Reason.RECOVERING:
                         self._recorder(entry)
-            if group.error is not None:
-                raise group.error
-            group.answer.set_result([entry.reply for entry in group.entries])
-        except Exception as error:
-            group.answer.set_exception(error)
+            except Exception as error:
+                group.error = error
+
+
+def _stop(groups: Sequence[Group], error: BaseException) -> None:
+    for group in groups:
+        group.error = error

@@ -2,6 +2,9 @@
 
 A store lets one group of events be decided over books that it loads, and keeps what changed in one step. How it
 keeps others away meanwhile is its own matter: by locks, or by refusing a change that rests on older books.
+
+Where nobody else writes, the books as this gateway left them are still those of the store. Then it need not ask first:
+it decides over them, and the store keeps the change only if that is so.
 """
 
 import random
@@ -11,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from kvescrow.reference.ledger.books import Books
+from kvescrow.reference.ledger.decisions.limits import LimitEvent
 from kvescrow.reference.ledger.groups import Group, GroupedLedger, decide_groups
 from kvescrow.reference.ledger.port import (
     Clock,
@@ -20,11 +24,16 @@ from kvescrow.reference.ledger.port import (
     StorageError,
     StoreClock,
 )
+from kvescrow.reference.ledger.reckoning import Reckoning
 from kvescrow.reference.ledger.recovery import Witness
-from kvescrow.spec.vocabulary import Key, LedgerEvent, LedgerSnapshot
+from kvescrow.spec.vocabulary import Key, LedgerEvent, LedgerSnapshot, Reserve
 
 T = TypeVar("T")
 
+STALEST = 5_000
+"""Microseconds that a moment may lie back, at most, at which something is decided without asking the store's clock."""
+MOST_STANDING = 10_000
+"""Records that are remembered between two groups, at most."""
 MOST_BREAKS = 3
 """Times that a group is decided anew because its connection broke before anything of it was kept."""
 MOST_DEFEATS = 500
@@ -63,6 +72,16 @@ class Store(ABC):
     @abstractmethod
     def save(self, changes: Sequence[JournalEntry], books: Books) -> bool:
         """Keep `changes` and what of `books` they touched, all at once; return False where the books had aged."""
+
+    @abstractmethod
+    def save_standing(
+        self, changes: Sequence[JournalEntry], books: Books, absent: Sequence[Key], now: int | None
+    ) -> int | None:
+        """Keep `changes`, decided over `books` as this gateway left them, all at once; return the store's clock.
+
+        Return None, and keep nothing, where anything has changed in the store since, where one of `absent` is there,
+        or where its clock shows less than `now`, or `STALEST` microseconds more.
+        """
 
     @abstractmethod
     def release(self) -> None:
@@ -116,8 +135,9 @@ class Store(ABC):
 class SharedLedger(GroupedLedger):
     """A durable `Ledger` that any number of gateways share, each through an object of its own.
 
-    Each group of events is decided over what the store holds at that moment; nothing is cached between two groups. A
-    reply comes after its change is durable.
+    Each group of events is decided over what the store holds at that moment: over books loaded for it, or over those
+    that the last group left, and then the store keeps the change only where nothing else has changed since. What
+    changes nothing is always decided over loaded books. A reply comes after its change is durable.
 
     A connection that breaks is made anew. Where nothing was kept, the group is decided again; where that is in doubt,
     the journal tells. Only where the store stays away is the caller told `OutcomeUnknown`, and then its key tells.
@@ -132,19 +152,23 @@ class SharedLedger(GroupedLedger):
         patience: float,
     ) -> None:
         """Open `store` and serve. `patience`: for how many seconds a lost connection is tried again."""
-        super().__init__(store.name, recorder)
+        super().__init__(recorder)
         self._store = store
         self._witness = witness
         self._clock = clock
         self._patience = patience
         self._floor = 0
+        self._standing: Books | None = None
+        """What the last group left, where no other gateway seems to be writing."""
+        self._last_seq: int | None = None
+        """Commit number that the last group left."""
+        self._reckoning = Reckoning()
         try:
             store.open()
         except BaseException:
             store.close()
             witness.close()
             raise
-        self._begin()
 
     @property
     def recovering(self) -> bool:
@@ -174,7 +198,7 @@ class SharedLedger(GroupedLedger):
                 time.sleep(random.random() * min(defeats, 10) / 10_000)
             except ConnectionLost:
                 breaks += 1
-                self._patiently(self._store.connect)
+                self._patiently(self._connect)
         trouble = "the connection was lost" if defeats < MOST_DEFEATS else "another gateway was faster"
         raise StorageError(
             f"{self._store.name}: {trouble} {max(breaks, defeats)} times, nothing was applied: submit again"
@@ -182,17 +206,66 @@ class SharedLedger(GroupedLedger):
 
     def _attempt(self, groups: Sequence[Group], defeats: int) -> bool:
         """Decide the groups and keep what changed; return False where another gateway was faster."""
-        books, now = self._store.load([event for group in groups for event in group.events], defeats)
+        events = [event for group in groups for event in group.events]
+        own = self._own_time()
+        standing, self._standing = self._standing, None
+        if standing is not None and self._keep_standing(groups, events, standing, own):
+            return True
+        return self._keep_loaded(groups, events, defeats, own)
 
-        def decide(event: LedgerEvent) -> JournalEntry:
-            if self._clock is not None:
-                books.advance(self._passed(now))
-            return books.handle(event)
+    def _keep_standing(
+        self, groups: Sequence[Group], events: Sequence[LedgerEvent], books: Books, own: int | None
+    ) -> bool:
+        """Do it over `books` as the last group left them; return False where they are not enough, or have aged."""
+        absent = absent_keys(events, books)
+        now = self._reckoning.now(_timer())
+        if absent is None or now is None:
+            return False
+        moment = now if own is None else own
+        changes = self._decide(groups, books, moment)
+        # Only the store can tell whether a refusal still holds, and here it is told of changes alone.
+        if len(changes) < len(events):
+            return False
+        try:
+            clock = self._store.save_standing(changes, books, absent, now if own is None else None)
+        except ConnectionLost as error:
+            if not self._was_kept(changes, error):
+                raise
+            return True
+        if clock is None:
+            self._reckoning.forget()
+            return False
+        self._passed(moment)
+        self._stands(books, clock)
+        return True
 
-        changes = decide_groups(groups, decide)
+    def _keep_loaded(
+        self, groups: Sequence[Group], events: Sequence[LedgerEvent], defeats: int, own: int | None
+    ) -> bool:
+        books, now = self._store.load(events, defeats)
+        # Where another gateway writes too, it would be in vain to count on the books that are left.
+        is_alone = self._last_seq in (None, books.pool.seq)
+        changes = self._decide(groups, books, self._passed(now if own is None else own))
         if not changes:
             self._store.release()
-            return True
+        elif not self._save(changes, books):
+            return False
+        if is_alone:
+            self._stands(books, now)
+        self._last_seq = books.pool.seq
+        return True
+
+    def _stands(self, books: Books, clock: int) -> None:
+        self._reckoning.saw(clock, _timer())
+        self._last_seq = books.pool.seq
+        if len(books.records) <= MOST_STANDING:
+            self._standing = books
+
+    def _decide(self, groups: Sequence[Group], books: Books, now: int) -> list[JournalEntry]:
+        books.advance(max(now, self._floor))
+        return decide_groups(groups, books.handle)
+
+    def _save(self, changes: Sequence[JournalEntry], books: Books) -> bool:
         try:
             return self._store.save(changes, books)
         except ConnectionLost as error:
@@ -204,7 +277,7 @@ class SharedLedger(GroupedLedger):
         """Return whether `changes` were kept although the answer was lost (SCA-2)."""
 
         def ask() -> bool:
-            self._store.connect()
+            self._connect()
             return self._store.kept(changes)
 
         try:
@@ -215,9 +288,14 @@ class SharedLedger(GroupedLedger):
                 "tells whether it was applied"
             ) from error
 
-    def _passed(self, store: int) -> int:
-        """Return the time, never less than this gateway has seen; `store` is what the store's clock showed."""
-        now = self._clock() if callable(self._clock) else store
+    def _connect(self) -> None:
+        # Whatever was known may be of another server's past.
+        self._standing = self._last_seq = None
+        self._reckoning.forget()
+        self._store.connect()
+
+    def _passed(self, now: int) -> int:
+        """Return the time, never less than this gateway has seen; `now` is what the clock showed."""
         self._floor = max(self._floor, now)
         return self._floor
 
@@ -239,7 +317,7 @@ class SharedLedger(GroupedLedger):
         try:
             return question()
         except ConnectionLost:
-            self._patiently(self._store.connect)
+            self._patiently(self._connect)
             return question()
 
     def _entries(self, after: int) -> list[JournalEntry]:
@@ -257,9 +335,14 @@ class SharedLedger(GroupedLedger):
         return self._read(lambda: self._store.due(self._read_clock()))
 
     def _read_clock(self) -> int:
+        own = self._own_time()
+        return self._passed(self._store.now() if own is None else own)
+
+    def _own_time(self) -> int | None:
+        """Return what the given clock shows, 0 where time moves by `Tick` alone, None where the store tells it."""
         if self._clock is None:
             return 0
-        return self._passed(0 if callable(self._clock) else self._store.now())
+        return self._clock() if callable(self._clock) else None
 
     def _end(self) -> None:
         try:
@@ -271,3 +354,24 @@ class SharedLedger(GroupedLedger):
         finally:
             self._store.close()
             self._witness.close()
+
+
+def _timer() -> int:
+    """Return what this gateway's timer shows, in microseconds; it never goes back."""
+    return time.monotonic_ns() // 1_000
+
+
+def absent_keys(events: Sequence[LedgerEvent], books: Books) -> list[Key] | None:
+    """Return the keys that must not be in the store, so that `books` are enough for `events`; None where they are not.
+
+    Books that serve a part of the store do not tell of a key whether it is there; a new one has to be absent.
+    """
+    absent: dict[Key, None] = {}
+    for event in events:
+        if isinstance(event, LimitEvent) or event.key.tenant not in books.tenants:
+            return None
+        if event.key not in books.records and event.key not in absent:
+            if not isinstance(event, Reserve):
+                return None
+            absent[event.key] = None
+    return list(absent)

@@ -22,8 +22,8 @@ from kvescrow.reference.ledger.postgres.statements import (
 )
 from kvescrow.reference.ledger.records import PoolAccount, Reservation, TenantAccount
 from kvescrow.reference.ledger.recovery import Mark, Witness, went_back
-from kvescrow.reference.ledger.shared import Store
-from kvescrow.reference.ledger.touched import touched_by
+from kvescrow.reference.ledger.shared import STALEST, Store
+from kvescrow.reference.ledger.touched import Touched, touched_by
 from kvescrow.reference.receipts import Keyring
 from kvescrow.spec.vocabulary import TERMINAL_STATES, Forget, Key, LedgerEvent, Sweep
 
@@ -48,6 +48,8 @@ class Database(Session, Store):
         self._witness = witness
         self._writer = writer
         self._sql = statements(schema)
+        self._row_version = ""
+        """Of the pool's row, as this gateway left it."""
 
     # --- opening ------------------------------------------------------------------------------------------------------
 
@@ -143,10 +145,11 @@ class Database(Session, Store):
                     f"{self.name}: this is the ledger of pool {name!r}, not of {self._config.pool!r}: "
                     "correct LedgerConfig.pool, or name another schema"
                 )
-            for tenant, limit in wanted.items():
-                if accounts[tenant].queue_limit != limit:
-                    self._execute(self._sql.set_queue_limit, (limit, tenant))
-            if pool.retention != self._config.retention:
+            changed = {tenant: limit for tenant, limit in wanted.items() if accounts[tenant].queue_limit != limit}
+            for tenant, limit in changed.items():
+                self._execute(self._sql.set_queue_limit, (limit, tenant))
+            if changed or pool.retention != self._config.retention:
+                # Also where it stays: the pool's new version tells the other gateways that something has changed.
                 self._execute(self._sql.set_retention, (self._config.retention,))
 
     # --- one group ----------------------------------------------------------------------------------------------------
@@ -177,7 +180,7 @@ class Database(Session, Store):
         if row is None:
             raise self._damaged("it has no pool")
         name, account, mark, recovering = self._pool_of(row)
-        accounts, now, _ = row[len(POOL_COLUMNS) :]
+        accounts, self._row_version, now, _ = row[len(POOL_COLUMNS) :]
         books = Books(name, account, self._keyring)
         books.recovering = recovering
         books.tenants.update(rows.tenant_of(tuple(each.values())) for each in accounts)
@@ -195,9 +198,41 @@ class Database(Session, Store):
 
     def save(self, changes: Sequence[JournalEntry], books: Books) -> bool:
         """Write `changes` and what of `books` they touched, and commit."""
+        values = self._values(changes, books, touched_by(changes, books))
+        with self._guarded():
+            connection = self._open_connection
+            with connection.pipeline():
+                saved = connection.execute(self._sql.save, values, prepare=True)
+                connection.execute("COMMIT")
+            row = saved.fetchone()
+        if row is None:
+            raise self._damaged("it has no pool")
+        self._note_saved(books, row[0])
+        return True
+
+    def save_standing(
+        self, changes: Sequence[JournalEntry], books: Books, absent: Sequence[Key], now: int | None
+    ) -> int | None:
+        """Write and commit them in one statement, if all is as this gateway left it; return the server's clock."""
         touched = touched_by(changes, books)
+        values = self._values(changes, books, touched) | {
+            "names": _array(map(quote, sorted(touched.tenants))),
+            "version": self._row_version,
+            "absent": _keys(absent),
+            "now": now,
+            "stalest": STALEST,
+        }
+        with self._guarded():
+            row = self._open_connection.execute(self._sql.save_standing, values, prepare=True).fetchone()
+        if row is None:
+            return None
+        version, clock = row
+        self._note_saved(books, version)
+        return int(clock)
+
+    def _values(self, changes: Sequence[JournalEntry], books: Books, touched: Touched) -> dict[str, object]:
         pool = books.pool
-        values = {
+        return {
             "writer": self._writer,
             "changes": _array(map(_change_text, changes)),
             "kept": _array(_record_text(each, books) for each in (*touched.new, *touched.changed)),
@@ -210,14 +245,11 @@ class Database(Session, Store):
             "next_generation": pool.next_generation,
             "seq": pool.seq,
         }
-        with self._guarded():
-            connection = self._open_connection
-            with connection.pipeline():
-                connection.execute(self._sql.save, values, prepare=True)
-                connection.execute("COMMIT")
+
+    def _note_saved(self, books: Books, version: str) -> None:
         assert self._witness.mark is not None, "`load` saw the epoch"
-        self._witness.saw(Mark(self._witness.mark.epoch, pool.seq, self._writer))
-        return True
+        self._witness.saw(Mark(self._witness.mark.epoch, books.pool.seq, self._writer))
+        self._row_version = version
 
     def release(self) -> None:
         """End the transaction that `load` began, without a change.
@@ -230,13 +262,16 @@ class Database(Session, Store):
             self._execute("COMMIT")
 
     def kept(self, changes: Sequence[JournalEntry]) -> bool:
-        """Return whether `changes`, whose commit this gateway did not hear of, were committed.
+        """Return whether `changes`, whose commit this gateway did not hear of, were committed; if not, see to it that
+        they never are.
 
-        The lost session may still be committing: the pool's row is its own until it is over, so that is waited for.
+        The lost session may still be committing: the pool's row is its own until it is over, so that is waited for. Or
+        its statement has not even begun: then it finds another version of that row.
         """
         with self._guarded(), self._transaction():
             self._one(self._sql.lock_pool)
             found = self._all(self._sql.writer_of, (changes[-1].seq,))
+            self._execute(self._sql.touch_pool)
         return bool(found) and found[0][0] == self._writer
 
     # --- recovery -----------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The ledger in PostgreSQL: one connection and one writer thread a gateway."""
+"""The ledger in PostgreSQL: one connection a gateway."""
 
 import uuid
 from pathlib import Path

@@ -130,8 +130,12 @@ class Session:
             lost = self._connection is None or self._connection.closed
             self._roll_back()
             raise self._storage_error(error, lost) from error
-        except BaseException:
+        except UserError:
             self._roll_back()
+            raise
+        except BaseException:
+            # Whoever interrupted this has left an answer on its way, which nobody may take for the next one.
+            self.close()
             raise
 
     def _damaged(self, what: object) -> StorageError:

@@ -13,6 +13,8 @@ from kvescrow.reference.ledger.postgres.schema import CHARGED
 from kvescrow.spec.vocabulary import UserError
 
 POOL_COLUMNS = (*rows.POOL_COLUMNS, "epoch", "writer", "recovering")
+VERSION = "pool.xmin::text"
+"""The transaction that wrote the pool's row: the server's own version of it, which no writer can forget to raise."""
 RESERVATION_COLUMNS = (*rows.RESERVATION_COLUMNS, "due")
 
 _NOW = "floor(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
@@ -40,8 +42,8 @@ class Statements:
     """SQL text with psycopg's parameters."""
 
     lock: str
-    """Lock the accounts called %(names)s by name, then the pool; return the pool, the accounts as JSON, the server's
-    clock. From then on the server ends the transaction after %(longest)s milliseconds."""
+    """Lock the accounts called %(names)s by name, then the pool; return the pool, the accounts as JSON, the pool's
+    version, the server's clock. From then on the server ends the transaction after %(longest)s milliseconds."""
     lock_pool: str
     """Lock and read the pool alone."""
     concerned: str
@@ -49,7 +51,11 @@ class Statements:
     tenants: str
     """Read the accounts called %s."""
     save: str
-    """Write one group of changes."""
+    """Write one group of changes; return the pool's version."""
+    save_standing: str
+    """Lock as `lock` does and write one group of changes, if the pool's version is %(version)s, none of %(absent)s is
+    there, and the server's clock shows %(now)s or at most %(stalest)s microseconds more, unless %(now)s is null; return
+    the pool's version and the clock, and no row where nothing was written."""
     all_tenants: str
     all_reservations: str
     read_pool: str
@@ -61,6 +67,8 @@ class Statements:
     now: str
     entries: str
     """Read the changes above %s."""
+    touch_pool: str
+    """Give the pool's row a new version."""
     writer_of: str
     """Read who wrote the change %s."""
     last_change: str
@@ -86,6 +94,7 @@ def statements(schema: str) -> Statements:
         concerned=_concerned(s, reservation),
         tenants=f"SELECT {tenant} FROM {s}.tenant WHERE name = ANY(%s)",
         save=_save(s),
+        save_standing=_save_standing(s),
         all_tenants=f"SELECT {tenant} FROM {s}.tenant ORDER BY name",
         all_reservations=f"SELECT {reservation} FROM {s}.reservation r ORDER BY place",
         read_pool=f"SELECT {pool} FROM {s}.pool",
@@ -97,6 +106,7 @@ def statements(schema: str) -> Statements:
         ),
         now=f"SELECT {_NOW}",
         entries=f"SELECT seq, now, event, reply FROM {s}.journal WHERE seq > %s ORDER BY seq",
+        touch_pool=f"UPDATE {s}.pool SET seq = seq",
         writer_of=f"SELECT writer FROM {s}.journal WHERE seq = %s",
         last_change=f"SELECT coalesce(max(seq), 0) FROM {s}.journal",
         add_tenant=(
@@ -121,11 +131,19 @@ def _lock(s: str, tenant: str, pool: str) -> str:
     evaluated after that lock was got.
     """
     return (
-        f"WITH account AS MATERIALIZED (SELECT {tenant} FROM {s}.tenant WHERE name = ANY(ARRAY({_NAMES})) "
-        "ORDER BY name FOR NO KEY UPDATE), "
+        f"WITH {_accounts(s, tenant)}, "
         "taken AS MATERIALIZED (SELECT coalesce(json_agg(account), '[]') AS accounts FROM account), "
-        f"locked AS MATERIALIZED (SELECT {pool}, taken.accounts FROM {s}.pool, taken FOR NO KEY UPDATE OF pool) "
-        f"SELECT {pool}, accounts, {_NOW}, set_config('transaction_timeout', %(longest)s::text, true) FROM locked"
+        f"locked AS MATERIALIZED (SELECT {pool}, {VERSION} AS version, taken.accounts FROM {s}.pool, taken "
+        "FOR NO KEY UPDATE OF pool) "
+        f"SELECT {pool}, accounts, version, {_NOW}, set_config('transaction_timeout', %(longest)s::text, true) "
+        "FROM locked"
+    )
+
+
+def _accounts(s: str, columns: str) -> str:
+    return (
+        f"account AS MATERIALIZED (SELECT {columns} FROM {s}.tenant WHERE name = ANY(ARRAY({_NAMES})) "
+        "ORDER BY name FOR NO KEY UPDATE)"
     )
 
 
@@ -149,20 +167,53 @@ def _concerned(s: str, reservation: str) -> str:
 
 
 def _save(s: str) -> str:
-    columns = _names(RESERVATION_COLUMNS)
-    pool = ("capacity", "active", "clock", "next_life", "next_generation", "seq")
+    return f"WITH {_changes(s)} {_save_pool(s)} RETURNING {VERSION}"
+
+
+def _save_standing(s: str) -> str:
+    """The same under the conditions on which it was decided, all of them looked at after the locks were got.
+
+    Where another session changed the pool's row meanwhile, the server looks at the version anew. Where none did,
+    nothing else has changed either, since whoever changes anything changes the pool.
+    """
+    there = (
+        f"SELECT FROM json_to_recordset(%(absent)s::json) AS k (tenant text, request text) "
+        f"JOIN {s}.reservation r USING (tenant, request)"
+    )
     return (
-        f"WITH change AS (INSERT INTO {s}.journal (seq, now, event, reply, writer) "
-        "SELECT seq, now, event, reply, %(writer)s FROM json_to_recordset(%(changes)s::json) "
-        "AS c (seq bigint, now bigint, event text, reply text)), "
+        f"WITH {_accounts(s, 'name')}, "
+        "taken AS MATERIALIZED (SELECT count(*) FROM account), "
+        f"locked AS MATERIALIZED (SELECT pool.id FROM {s}.pool, taken WHERE {VERSION} = %(version)s "
+        "FOR NO KEY UPDATE OF pool), "
+        f"clock AS MATERIALIZED (SELECT {_NOW} AS now FROM locked), "
+        f"fit AS MATERIALIZED (SELECT now FROM clock WHERE NOT EXISTS ({there}) "
+        "AND (%(now)s::bigint IS NULL OR now BETWEEN %(now)s::bigint AND %(now)s::bigint + %(stalest)s)), "
+        f"{_changes(s, ', fit')} {_save_pool(s, ' FROM fit')} RETURNING {VERSION}, fit.now"
+    )
+
+
+def _changes(s: str, condition: str = "") -> str:
+    """Everything but the pool's row; `condition` joins a table with one row where it is to be written."""
+    columns = _names(RESERVATION_COLUMNS)
+    return (
+        f"change AS (INSERT INTO {s}.journal (seq, now, event, reply, writer) "
+        "SELECT c.seq, c.now, c.event, c.reply, %(writer)s FROM json_to_recordset(%(changes)s::json) "
+        f"AS c (seq bigint, now bigint, event text, reply text){condition}), "
         f"kept AS (INSERT INTO {s}.reservation ({columns}) "
-        f"SELECT {columns} FROM json_populate_recordset(NULL::{s}.reservation, %(kept)s::json) "
+        f"SELECT {_names(RESERVATION_COLUMNS, 'r.')} "
+        f"FROM json_populate_recordset(NULL::{s}.reservation, %(kept)s::json) r{condition} "
         "ON CONFLICT (tenant, request) DO UPDATE SET "
         f"{_taken(RESERVATION_COLUMNS, 'excluded', ('tenant', 'request'))}), "
         f"gone AS (DELETE FROM {s}.reservation r "
-        "USING json_to_recordset(%(gone)s::json) AS g (tenant text, request text) "
+        f"USING json_to_recordset(%(gone)s::json) AS g (tenant text, request text){condition} "
         "WHERE r.tenant = g.tenant AND r.request = g.request), "
-        f"account AS (UPDATE {s}.tenant t SET {_taken(rows.TENANT_COLUMNS, 'a', ('name', 'queue_limit'))} "
-        f"FROM json_populate_recordset(NULL::{s}.tenant, %(accounts)s::json) a WHERE t.name = a.name) "
-        f"UPDATE {s}.pool SET {', '.join(f'{name} = %({name})s' for name in pool)}, writer = %(writer)s"
+        f"account_kept AS (UPDATE {s}.tenant t SET {_taken(rows.TENANT_COLUMNS, 'a', ('name', 'queue_limit'))} "
+        f"FROM json_populate_recordset(NULL::{s}.tenant, %(accounts)s::json) a{condition} WHERE t.name = a.name)"
+    )
+
+
+def _save_pool(s: str, condition: str = "") -> str:
+    columns = ("capacity", "active", "clock", "next_life", "next_generation", "seq")
+    return (
+        f"UPDATE {s}.pool SET {', '.join(f'{name} = %({name})s' for name in columns)}, writer = %(writer)s{condition}"
     )

@@ -1,4 +1,4 @@
-"""The ledger in one SQLite file, and the one thread that decides and commits for it."""
+"""The ledger in one SQLite file, for which one caller at a time decides and commits."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,9 +13,9 @@ from kvescrow.spec.vocabulary import Key, LedgerEvent, LedgerSnapshot
 class SqliteLedger(GroupedLedger):
     """A durable `Ledger`: each reply comes after the commit of its change, and a killed process loses none of them.
 
-    One process at a time has the file. Calls from any number of threads meet in one writer thread; those that wait
-    at the same moment share one transaction. The books in memory are the file's, rebuilt and compared at each
-    opening and after each failed commit, so they never run ahead of the disk.
+    One process at a time has the file. Calls from any number of threads take turns; those that wait at the same
+    moment share one transaction. The books in memory are the file's, rebuilt and compared at each opening and after
+    each failed commit, so that nothing is answered which the disk does not have.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class SqliteLedger(GroupedLedger):
         sees an event after its commit. Raises `StorageError` where the file is in use, damaged, of another pool, or
         does not add up. Integers in events are limited to 62 bits.
         """
-        super().__init__(str(path), recorder)
+        super().__init__(recorder)
         self._file = LedgerFile(Path(path), config, keyring)
         try:
             self._file.check()
@@ -43,53 +43,48 @@ class SqliteLedger(GroupedLedger):
             self._file.close()
             raise
         self._clock = clock
-        self._broken: StorageError | None = None
-        self._begin()
+        self._is_ahead = False
+        """Whether the books may have what the disk has not."""
 
     def _keep(self, groups: Sequence[Group]) -> None:
-        self._check_whole()
+        self._be_level()
+        self._is_ahead = True
         changes = decide_groups(groups, self._decide)
-        if not changes:
-            return
-        try:
+        if changes:
             self._file.save(changes, self._books)
-        except Exception:
-            self._rebuild()
-            raise
+        self._is_ahead = False
 
     def _decide(self, event: LedgerEvent) -> JournalEntry:
         self._read_clock()
         return self._books.handle(event)
 
-    def _rebuild(self) -> None:
-        """Go back to what the disk has; the clock alone keeps what it was seen to show."""
-        seen = self._books.pool.clock
-        try:
-            self._books = self._file.load()
-        except StorageError as error:
-            self._broken = error
+    def _be_level(self) -> None:
+        """Go back to what the disk has, where a commit failed; the clock alone keeps what it was seen to show.
+
+        Raises `StorageError` where the file cannot be read, or no longer adds up.
+        """
+        if not self._is_ahead:
             return
+        seen = self._books.pool.clock
+        self._books = self._file.load()
         if self._clock is not None:
             self._books.advance(seen)
-
-    def _check_whole(self) -> None:
-        if self._broken is not None:
-            raise self._broken
+        self._is_ahead = False
 
     def _entries(self, after: int) -> list[JournalEntry]:
-        self._check_whole()
+        self._be_level()
         return self._file.entries(after)
 
     def _snapshot(self) -> LedgerSnapshot:
-        self._check_whole()
+        self._be_level()
         return self._books.snapshot()
 
     def _waiting(self) -> tuple[Key, ...]:
-        self._check_whole()
+        self._be_level()
         return tuple(self._books.queue)
 
     def _due(self) -> list[LedgerEvent]:
-        self._check_whole()
+        self._be_level()
         self._read_clock()
         return self._books.due()
 
@@ -99,7 +94,7 @@ class SqliteLedger(GroupedLedger):
 
     def _end(self) -> None:
         try:
-            if self._broken is None:
+            if not self._is_ahead:
                 self._file.save_accounts(self._books)
         except StorageError:
             # Only the clock's last reading is lost; every change was committed before its reply.

@@ -1,4 +1,4 @@
-"""The ledger in Valkey: one connection and one writer thread a gateway."""
+"""The ledger in Valkey: one connection a gateway."""
 
 import uuid
 from pathlib import Path

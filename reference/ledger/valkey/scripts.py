@@ -76,11 +76,18 @@ that wait, and the records that hints are made of."""
 
 COMMIT = f"""#!lua
 {_KEYS}
--- ARGV: version, writer, five lists as one JSON text: the pool's fields, tenants' fields, changes, records, gone
+-- ARGV: version, writer, six lists as one JSON text: the pool's fields, tenants' fields, changes, records, gone, keys
+-- that must not be there; the clock's least reading or '', and how much later it may be
 if redis.call('HGET', pool, 'version') ~= ARGV[1] then return 0 end
 local whose = redis.call('GET', turn)
 if whose and whose ~= ARGV[2] then return 0 end
-local fields, accounts, changes, records, gone = unpack(cjson.decode(ARGV[3]))
+local time = redis.call('TIME')
+local clock = time[1] * 1000000 + time[2]
+if ARGV[4] ~= '' and (clock < ARGV[4] - 0 or clock > ARGV[4] + ARGV[5]) then return 0 end
+local fields, accounts, changes, records, gone, absent = unpack(cjson.decode(ARGV[3]))
+for _, key in ipairs(absent) do
+    if redis.call('HEXISTS', reservations, key) == 1 then return 0 end
+end
 local function schedule(set, moment, key)
     if moment == '' then redis.call('ZREM', set, key) else redis.call('ZADD', set, moment, key) end
 end
@@ -104,9 +111,9 @@ for at = 1, #gone, 2 do
     for _, set in ipairs({{queue, due, deadlines, deadlines .. '/' .. name}}) do redis.call('ZREM', set, key) end
 end
 if whose then redis.call('DEL', turn) end
-return 1
+return clock
 """
-"""Keep a group of changes where the version is still the one given; return whether it was."""
+"""Keep a group of changes where all is as it was thought to be; return the clock in microseconds, or 0."""
 
 SETTLE = f"""#!lua
 {_KEYS}

@@ -16,7 +16,7 @@ from kvescrow.reference.ledger.encoding import event_text, key_text, quote, repl
 from kvescrow.reference.ledger.port import JournalEntry, LedgerConfig, StorageError, StorageFull, key_of
 from kvescrow.reference.ledger.records import PoolAccount, Reservation, TenantAccount
 from kvescrow.reference.ledger.recovery import Mark, Witness, went_back
-from kvescrow.reference.ledger.shared import ConnectionLost, Store
+from kvescrow.reference.ledger.shared import STALEST, ConnectionLost, Store
 from kvescrow.reference.ledger.touched import touched_by
 from kvescrow.reference.ledger.valkey import scripts
 from kvescrow.reference.receipts import Keyring
@@ -189,6 +189,17 @@ class KeyStore(Store):
 
     def save(self, changes: Sequence[JournalEntry], books: Books) -> bool:
         """Keep `changes` and what of `books` they touched, unless anything has changed since `load`."""
+        return self._commit(changes, books, (), None) is not None
+
+    def save_standing(
+        self, changes: Sequence[JournalEntry], books: Books, absent: Sequence[Key], now: int | None
+    ) -> int | None:
+        """Keep them if all is as this gateway left it; return the server's clock, None where it is not."""
+        return self._commit(changes, books, absent, now)
+
+    def _commit(
+        self, changes: Sequence[JournalEntry], books: Books, absent: Sequence[Key], now: int | None
+    ) -> int | None:
         touched = touched_by(changes, books)
         pool = books.pool
         lists = (
@@ -197,13 +208,18 @@ class KeyStore(Store):
             [part for entry in changes for part in (str(entry.seq), _change_text(entry))],
             [part for record in (*touched.new, *touched.changed) for part in _record_parts(record, books)],
             [part for key in touched.gone for part in (key_text(key), key.tenant)],
+            [key_text(key) for key in absent],
         )
         # One text, since the client packs each argument by itself: that took a fifth of the time of a group.
-        if not self._run(scripts.COMMIT, [self._version, self._writer, json.dumps(lists)]):
-            return False
+        arguments = [self._version, self._writer, json.dumps(lists), "" if now is None else now, STALEST]
+        clock = self._run(scripts.COMMIT, arguments)
+        if not clock:
+            return None
         assert self._witness.mark is not None, "`load` saw the epoch"
         self._witness.saw(Mark(self._witness.mark.epoch, pool.seq, self._writer))
-        return True
+        # What the script raised it to.
+        self._version = str(int(self._version) + 1)
+        return int(clock)
 
     def release(self) -> None:
         """Nothing is held between `load` and `save`."""
@@ -340,6 +356,10 @@ class KeyStore(Store):
             raise StorageError(f"{self.name}: the server only reads: name the primary, not a replica") from error
         except exceptions.ValkeyError as error:
             raise StorageError(f"{self.name}: {error}: nothing was applied") from error
+        except BaseException:
+            # Whoever interrupted this has left an answer on its way, which nobody may take for the next one.
+            self.close()
+            raise
 
     def _lost(self, error: Exception) -> ConnectionLost:
         return ConnectionLost(f"{self.name}: the connection was lost ({error}): check that the server runs")

@@ -24,7 +24,9 @@ class Place(Protocol):
     """Where one shared ledger lies."""
 
     commit: bytes
-    """What the client sends when it commits, and at no other time."""
+    """What the client sends when it commits what it loaded, and at no other time."""
+    commit_standing: bytes
+    """What it sends when it commits without having loaded."""
 
     def open(self, config: LedgerConfig, **options: Any) -> SharedLedger:
         """Open it as one more gateway."""
@@ -44,6 +46,8 @@ class Place(Protocol):
 
 class PostgresPlace:
     commit = b"COMMIT\0"
+    # Of a line of the journal.
+    commit_standing = b'"reply":{'
 
     def __init__(self, url: str, schema: str, keyring: Keyring | None) -> None:
         self.url, self.schema, self.keyring = url, schema, keyring
@@ -81,7 +85,7 @@ class PostgresPlace:
 
 
 class ValkeyPlace:
-    commit = hashlib.sha1(scripts.COMMIT.encode()).hexdigest().encode()
+    commit = commit_standing = hashlib.sha1(scripts.COMMIT.encode()).hexdigest().encode()
 
     def __init__(self, url: str, prefix: str, keyring: Keyring | None) -> None:
         self.url, self.prefix, self.keyring = url, prefix, keyring
@@ -131,14 +135,26 @@ class Cutter:
         self._listener.listen()
         self._armed: tuple[bytes, bool] | None = None
         self._stay_down = False
+        self._holds_back = False
+        self._held_back: tuple[socket.socket, bytes, Thread] | None = None
         self.is_down = False
         self.cuts = 0
         Thread(target=self._accept, daemon=True).start()
 
-    def arm(self, message: bytes, *, after_answer: bool, stay_down: bool = False) -> None:
-        """Cut the connection at the next data that holds `message`."""
+    def arm(self, message: bytes, *, after_answer: bool, stay_down: bool = False, holds_back: bool = False) -> None:
+        """Cut the connection at the next data that holds `message`; `deliver` brings what was held back."""
         self._armed = message, after_answer
-        self._stay_down = stay_down
+        self._stay_down, self._holds_back = stay_down, holds_back
+
+    def deliver(self) -> None:
+        """Let the server have what was held back, late, and answer it to nobody."""
+        assert self._held_back is not None
+        server, data, back = self._held_back
+        server.sendall(data)
+        # It ends when it cannot pass the answer on.
+        back.join(10)
+        assert not back.is_alive(), "it was answered"
+        server.close()
 
     def close(self) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
@@ -165,6 +181,12 @@ class Cutter:
                 (_, after_answer), self._armed = self._armed, None
                 self.cuts += 1
                 self.is_down = self._stay_down
+                if self._holds_back:
+                    # The server still waits for it, while the client is gone.
+                    self._held_back = server, data, back
+                    client.shutdown(socket.SHUT_RDWR)
+                    client.close()
+                    return
                 if after_answer:
                     # The answer comes, and cannot be passed on.
                     client.shutdown(socket.SHUT_WR)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from threading import Barrier, Thread
 
@@ -235,13 +235,42 @@ def test_a_connection_that_broke_is_made_anew(gateway: Opened, place: Place) -> 
     assert ledger.snapshot().pool_active == 20
 
 
+@pytest.fixture(params=["loaded", "standing"])
+def before(request: pytest.FixtureRequest) -> int:
+    """So many events before the one that meets trouble: none, so that it loads the books, or one that leaves them."""
+    return ["loaded", "standing"].index(request.param)
+
+
 @pytest.mark.parametrize("after_answer", [False, True])
 def test_a_commit_whose_answer_is_lost_takes_place_once(
-    cutter: Cutter, place: Place, tmp_path: Path, config: LedgerConfig, keyring: Keyring, after_answer: bool
+    cutter: Cutter, place: Place, config: LedgerConfig, keyring: Keyring, before: int, after_answer: bool
+) -> None:
+    ledger = place.open_through(cutter.path, config)
+    for number in range(before):
+        ledger.submit(ask(f"before {number}"))
+    cutter.arm(place.commit_standing if before else place.commit, after_answer=after_answer)
+    reply = ledger.submit(ask("work"))
+    assert cutter.cuts == 1
+    assert (reply.decision, reply.seq) == (Decision.ADMITTED, 1 + before)
+    assert ledger.snapshot().pool_active == 10 * (1 + before)
+    replayed(ledger, config, keyring)
+    ledger.close()
+
+
+def test_a_commit_that_arrives_after_it_was_looked_for_comes_too_late(
+    cutter: Cutter, place: Place, config: LedgerConfig, keyring: Keyring
 ) -> None:
     ledger = place.open_through(cutter.path, config)
     ledger.submit(ask("before"))
-    cutter.arm(place.commit, after_answer=after_answer)
+    kept = ledger._store.kept
+
+    def kept_and_then_delivered(changes: Sequence[JournalEntry]) -> bool:
+        found = kept(changes)
+        cutter.deliver()
+        return found
+
+    ledger._store.kept = kept_and_then_delivered  # type: ignore[method-assign]  # at the worst moment
+    cutter.arm(place.commit_standing, after_answer=False, holds_back=True)
     reply = ledger.submit(ask("work"))
     assert cutter.cuts == 1
     assert (reply.decision, reply.seq) == (Decision.ADMITTED, 2)
@@ -252,18 +281,19 @@ def test_a_commit_whose_answer_is_lost_takes_place_once(
 
 @pytest.mark.parametrize("after_answer", [False, True])
 def test_where_the_store_stays_away_the_key_tells_later(
-    cutter: Cutter, place: Place, config: LedgerConfig, after_answer: bool
+    cutter: Cutter, place: Place, config: LedgerConfig, before: int, after_answer: bool
 ) -> None:
     ledger = place.open_through(cutter.path, config, patience=0.1)
-    ledger.submit(ask("before"))
-    cutter.arm(place.commit, after_answer=after_answer, stay_down=True)
+    for number in range(before):
+        ledger.submit(ask(f"before {number}"))
+    cutter.arm(place.commit_standing if before else place.commit, after_answer=after_answer, stay_down=True)
     with pytest.raises(OutcomeUnknown, match=r"lost while committing: submit the event again, its key tells"):
         ledger.submit(ask("work"))
     with pytest.raises(StorageError, match="connection"):
         ledger.snapshot()
     cutter.is_down = False
     assert ledger.submit(ask("work")).decision is (Decision.RECORDED if after_answer else Decision.ADMITTED)
-    assert ledger.snapshot().pool_active == 20
+    assert ledger.snapshot().pool_active == 10 * (1 + before)
     ledger.close()
 
 

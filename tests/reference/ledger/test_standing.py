@@ -1,0 +1,274 @@
+"""Books that a gateway left: it decides over them without asking, and the store keeps nothing where they have aged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from threading import Thread
+
+import psycopg
+import pytest
+from attrs import evolve
+
+from kvescrow.checks.targets.servers import PostgresServer
+from kvescrow.reference.ledger import LedgerConfig, StoreClock
+from kvescrow.reference.ledger.books import Books
+from kvescrow.reference.ledger.reckoning import Reckoning
+from kvescrow.reference.ledger.shared import MOST_STANDING, STALEST, SharedLedger, absent_keys
+from kvescrow.reference.receipts import Keyring
+from kvescrow.spec.vocabulary import (
+    Cancel,
+    Decision,
+    Forget,
+    Key,
+    LedgerEvent,
+    Promote,
+    Reason,
+    Reserve,
+    SetBudget,
+    Start,
+    Tick,
+)
+from tests.reference.ledger.sharing import Place, PostgresPlace, ValkeyPlace
+
+LONG_AFTER = 10**17
+Opened = Callable[..., SharedLedger]
+
+
+def ask(request: str, amount: int = 10, tenant: str = "red", max_wait: int = 0) -> Reserve:
+    return Reserve(Key(tenant, request), amount, "digest", LONG_AFTER, max_wait=max_wait)
+
+
+@pytest.fixture(params=["postgres", "valkey"])
+def place(request: pytest.FixtureRequest, schema: str, keyring: Keyring) -> Place:
+    url = request.getfixturevalue(request.param).url
+    return PostgresPlace(url, schema, keyring) if request.param == "postgres" else ValkeyPlace(url, schema, keyring)
+
+
+@pytest.fixture
+def gateway(place: Place, config: LedgerConfig) -> Iterator[Opened]:
+    opened: list[SharedLedger] = []
+
+    def open_one(config: LedgerConfig = config, **options: object) -> SharedLedger:
+        opened.append(place.open(config, **options))
+        return opened[-1]
+
+    yield open_one
+    for ledger in opened:
+        ledger.close()
+
+
+@contextmanager
+def counted_loads(ledger: SharedLedger) -> Iterator[list[Sequence[LedgerEvent]]]:
+    """Collect the events of each load that `ledger` makes."""
+    store, found = ledger._store, []
+    load = store.load
+
+    def counted(events: Sequence[LedgerEvent], defeats: int) -> tuple[Books, int]:
+        found.append(events)
+        return load(events, defeats)
+
+    store.load = counted  # type: ignore[method-assign]  # looks on
+    yield found
+    store.load = load  # type: ignore[method-assign]  # as it was
+
+
+# --- when nothing is asked --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("clock", [None, StoreClock.STORE])
+def test_a_gateway_that_writes_alone_asks_only_for_what_it_does_not_know(
+    gateway: Opened, clock: StoreClock | None
+) -> None:
+    ledger = gateway(clock=clock)
+    ledger.submit(ask("first"))
+    with counted_loads(ledger) as loads:
+        assert ledger.submit(ask("second")).decision is Decision.ADMITTED
+        assert ledger.submit(Start(Key("red", "second"), 2, "worker")).decision is Decision.STARTED
+        assert ledger.submit(Cancel(Key("red", "first"), 1)).decision is Decision.RELEASED
+        replies = ledger.submit_many([ask("third"), ask("fourth")])
+        assert [reply.seq for reply in replies] == [5, 6]
+        assert not loads
+        assert ledger.submit(ask("third")).decision is Decision.RECORDED
+        assert len(loads) == 1, "what changes nothing is decided over loaded books"
+
+
+def test_a_gateway_does_not_count_on_books_while_another_writes(gateway: Opened) -> None:
+    one, other = gateway(), gateway()
+    one.submit(ask("first"))
+    with counted_loads(one) as loads:
+        for number in range(3):
+            other.submit(ask(f"theirs {number}"))
+            assert one.submit(ask(f"ours {number}")).seq == 3 + 2 * number
+        assert len(loads) == 3
+        assert one.submit(ask("alone")).seq == 8
+        assert one.submit(ask("alone again")).seq == 9
+        assert len(loads) == 4, "since it was alone for one group"
+
+
+def test_more_records_than_it_remembers_are_asked_for_again(gateway: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kvescrow.reference.ledger.shared.MOST_STANDING", 2)
+    assert MOST_STANDING > 2
+    ledger = gateway()
+    with counted_loads(ledger) as loads:
+        for number in range(6):
+            ledger.submit(ask(str(number)))
+        assert 1 < len(loads) < 6
+
+
+@pytest.mark.parametrize(
+    ("events", "absent"),
+    [
+        ([ask("new"), ask("known")], ["new"]),
+        ([ask("new"), ask("new")], ["new"]),
+        ([ask("new"), Cancel(Key("red", "new"), 1)], ["new"]),
+        ([Cancel(Key("red", "known"), 1)], []),
+        ([Cancel(Key("red", "new"), 1)], None),
+        ([ask("new", tenant="nobody")], None),
+        ([ask("new"), SetBudget("red", 5)], None),
+        ([Tick(5)], None),
+    ],
+)
+def test_books_are_enough_for_what_they_hold_and_what_is_new(
+    config: LedgerConfig, events: list[LedgerEvent], absent: list[str] | None
+) -> None:
+    books = Books.opened(config, None)
+    books.handle(ask("known"))
+    assert absent_keys(events, books) == (None if absent is None else [Key("red", name) for name in absent])
+
+
+# --- when the books have aged -----------------------------------------------------------------------------------------
+
+
+def test_capacity_that_another_took_is_not_granted(gateway: Opened) -> None:
+    one, other = gateway(), gateway()
+    one.submit(ask("first"))
+    one.submit(ask("second"))
+    other.submit(ask("all", 39_980))
+    assert one.submit(ask("third")).reason is Reason.TENANT_CAPACITY
+
+
+def test_a_key_that_another_bound_is_not_bound_again(gateway: Opened) -> None:
+    one, other = gateway(), gateway()
+    one.submit(ask("first"))
+    other.submit(ask("work"))
+    assert one.submit(ask("work")).decision is Decision.RECORDED
+
+
+def test_a_key_that_is_there_unloaded_is_not_bound_again(gateway: Opened) -> None:
+    """Nobody else writes, but the books hold only what the last groups spoke of, and the live work that ends first."""
+    gateway().submit_many([ask("old 1"), ask("old 2"), ask("old 3")])
+    ledger = gateway()
+    ledger.submit(ask("first"))
+    with counted_loads(ledger) as loads:
+        assert ledger.submit(ask("second")).seq == 5
+        assert not loads
+        for request in ("old 1", "old 2", "old 3"):
+            assert ledger.submit(ask(request)).decision is Decision.RECORDED
+            assert ledger.submit(ask(request, 11)).reason is Reason.CONFLICT_AMOUNT
+        assert len(loads) == 6
+
+
+def test_a_key_that_was_forgotten_is_free(gateway: Opened, config: LedgerConfig) -> None:
+    ledger = gateway(evolve(config, retention=0))
+    life = ledger.submit(ask("work")).life
+    ledger.submit(Cancel(Key("red", "work"), life))
+    ledger.submit(Forget(Key("red", "work")))
+    with counted_loads(ledger) as loads:
+        assert ledger.submit(ask("work")).life == life + 1
+        assert not loads
+
+
+def test_who_came_first_at_another_gateway_goes_first(gateway: Opened) -> None:
+    one, other = gateway(), gateway()
+    life = one.submit(ask("live", 40_000)).life
+    one.submit(Cancel(Key("red", "live"), life))
+    one.submit(ask("again", 30_000))
+    other.submit(ask("waits", 20_000, "blue", max_wait=9))
+    one.submit(Start(Key("red", "again"), 2, "worker"))
+    assert one.submit(ask("small", 5, "blue")).reason is Reason.BEHIND_OTHERS
+    assert one.submit(Promote(Key("blue", "waits"))).reason is Reason.POOL_CAPACITY
+
+
+def test_a_recovery_that_another_began_is_obeyed(gateway: Opened) -> None:
+    one, other = gateway(), gateway()
+    one.submit(ask("first"))
+    other.begin_recovery()
+    assert one.submit(ask("second")).reason is Reason.RECOVERING
+    other.confirm_recovered()
+    assert one.submit(ask("second")).decision is Decision.ADMITTED
+
+
+def test_a_queue_limit_that_another_brought_counts(gateway: Opened, config: LedgerConfig) -> None:
+    one = gateway()
+    one.submit(ask("all", 40_000))
+    one.submit(Start(Key("red", "all"), 1, "worker"))
+    tenants = {name: evolve(tenant, queue_limit=0) for name, tenant in config.tenants.items()}
+    gateway(evolve(config, tenants=tenants))
+    assert one.submit(ask("waits", max_wait=9)).reason is Reason.QUEUE_FULL
+
+
+def test_a_version_that_changes_while_the_lock_is_waited_for_counts(
+    postgres: PostgresServer, schema: str, keyring: Keyring, config: LedgerConfig
+) -> None:
+    """The server looks at the row anew once it has the lock, not as it was when the statement began."""
+    place = PostgresPlace(postgres.url, schema, keyring)
+    ledger = place.open(config)
+    ledger.submit(ask("first"))
+    with psycopg.connect(postgres.url) as session, counted_loads(ledger) as loads:
+        session.execute(f"UPDATE {schema}.pool SET recovering = true")
+        found: list[Reason] = []
+        caller = Thread(target=lambda: found.append(ledger.submit(ask("second")).reason))
+        caller.start()
+        with psycopg.connect(postgres.url, autocommit=True) as watch:
+            waits = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+            while watch.execute(waits).fetchone() == (0,):
+                pass
+        session.commit()
+        caller.join()
+        assert found == [Reason.RECOVERING]
+        assert len(loads) == 1
+    ledger.close()
+
+
+# --- the clock that is not asked --------------------------------------------------------------------------------------
+
+
+def test_a_reckoned_clock_that_is_off_is_not_decided_by(gateway: Opened) -> None:
+    ledger = gateway(clock=StoreClock.STORE)
+    ledger.submit(ask("first"))
+    for error in (60 * 10**6, -2 * STALEST):
+        clock = ledger._reckoning._clock
+        assert clock is not None
+        ledger._reckoning._clock = clock + error
+        with counted_loads(ledger) as loads:
+            ledger.submit(ask(f"off by {error}"))
+            assert len(loads) == 1
+            ledger.submit(ask(f"after {error}"))
+            assert len(loads) == 1, "the load has set it right"
+    first, *_, last = ledger.journal()
+    assert last.now - first.now < 60 * 10**6
+
+
+def test_a_lease_that_ran_out_meanwhile_is_not_honoured(gateway: Opened) -> None:
+    ledger = gateway(clock=StoreClock.STORE)
+    ledger.submit(ask("first"))
+    life = ledger.submit(Reserve(Key("red", "work"), 10, "d", LONG_AFTER, lease=1)).life
+    began = ledger.snapshot().reservations[Key("red", "work")].lease
+    while ledger._read_clock() < began + STALEST:
+        pass
+    assert ledger.submit(Start(Key("red", "work"), life, "worker")).reason is Reason.LEASE_EXPIRED
+
+
+def test_a_clock_is_reckoned_from_the_quickest_answer_and_never_too_late() -> None:
+    reckoning = Reckoning()
+    assert reckoning.now(10) is None
+    reckoning.saw(1_000_000, 10)
+    assert reckoning.now(10) == 1_000_000
+    assert reckoning.now(1_000_010) == 1_999_800
+    reckoning.saw(1_999_000, 1_000_010)
+    assert reckoning.now(1_000_010) == 1_999_800, "a slow answer says less than what is known"
+    reckoning.saw(2_000_000, 1_000_020)
+    assert reckoning.now(1_000_020) == 2_000_000
+    reckoning.forget()
+    assert reckoning.now(1_000_020) is None
