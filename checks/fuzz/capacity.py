@@ -5,7 +5,7 @@ every call it compares what the ledger says that remains with what the account l
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from attrs import evolve, frozen
 
@@ -66,8 +66,6 @@ class Account:
 
 class CapacityJudge(Judge):
     """A fresh ledger, the account of each key, and every law after every call."""
-
-    REPLIES: ClassVar[Mapping[str, tuple[type, ...]]] = {"acquire": (Answer,), "settle": (Answer,), "race": (tuple,)}
 
     view: dict[str, Amounts]
     """Key -> what the ledger says that remains."""

@@ -16,9 +16,9 @@ from kvescrow.checks.fuzz.coverage import Coverage
 from kvescrow.checks.fuzz.differences import Difference, Disagreement, shown
 from kvescrow.checks.fuzz.driver import INVARIANTS_EVERY, Driver, Step
 from kvescrow.checks.fuzz.goals import Goal
+from kvescrow.checks.fuzz.guard import opened
 from kvescrow.checks.targets.protocols import (
     ComposedSetup,
-    ComposedTarget,
     ExecutionFacts,
     LedgerSetup,
     PoolSetup,
@@ -102,12 +102,13 @@ class ComposedDriver(Driver):
         self.ledger = LedgerWorld(setup.ledger.pool_limit, terms, setup.ledger.retention)
         self.pages = PageWorld(setup.pages.pages, watch=self._look)
         self.worker = ExecutionWorld(self.watch)
-        self.target: ComposedTarget = self.subject.open(setup)
+        self.target = opened(self.subject, setup)
         self.told.append(Step(lambda: f"open {shown(setup)}"))
 
     def close(self) -> None:
         """Close the target."""
-        self.target.ledger.close()
+        if self.target is not None:
+            self.target.ledger.close()
 
     def _look(self, table: str, view: View, event: str, parameters: Record) -> None:
         """Let pages be peeked at; their rows are covered by a machine of their own."""

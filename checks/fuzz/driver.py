@@ -11,6 +11,7 @@ from attrs import define
 from kvescrow.checks.fuzz.coverage import Coverage
 from kvescrow.checks.fuzz.differences import Difference, Disagreement, differences, shown
 from kvescrow.checks.fuzz.goals import Goal, routes_to
+from kvescrow.checks.fuzz.guard import Fault
 from kvescrow.checks.targets.subject import Subject
 from kvescrow.spec.language.interpreter import Record, View
 from kvescrow.spec.language.table import Row, Table
@@ -55,6 +56,8 @@ class Driver(ABC):
     tables: tuple[Table, ...]
     setup: Any
     """How it was opened."""
+    target: Any = None
+    """Every call of it is guarded; None until it is open."""
 
     def __init__(self, coverage: Coverage, subject: Subject) -> None:
         self.coverage = coverage
@@ -92,7 +95,7 @@ class Driver(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Close the target."""
+        """Close the target, where it was opened and is one that is closed."""
 
     def pursue(self, who: int, turn: int) -> None:
         """Approach the goal in front; once it is reached, go on to the next."""
@@ -134,12 +137,11 @@ class Driver(ABC):
         raise AssertionError("a world applied an event without telling its watch")
 
     def answer(self, step: "Step | str", specified: object, ask: Callable[[], T]) -> T:
-        """Return what the target answers; whatever it raises is a disagreement, never a refusal."""
+        """Return what the target answers; where it answers nothing of the kind, that is not what is specified."""
         try:
             return ask()
-        except Exception as error:
-            raised = Difference("reply", shown(specified), f"raised {type(error).__name__}: {error}")
-            raise Disagreement(_worded(step), (raised,)) from error
+        except Fault as fault:
+            raise Disagreement(_worded(step), (Difference("reply", shown(specified), fault.seen),)) from fault
 
     def check(self, step: "Step | str", pairs: Iterable[tuple[str, object, object]], violations: Sequence[str]) -> None:
         """Raise `Disagreement` where a pair (path, specification, implementation) differs or an invariant fails."""

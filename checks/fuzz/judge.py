@@ -1,13 +1,13 @@
 """What judges a target from outside: one call at a time, and every law after each of them (TGT-1)."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import Any
 
 from kvescrow.checks.fuzz.differences import Difference, Disagreement, shown
+from kvescrow.checks.fuzz.guard import Fault, opened
 from kvescrow.checks.fuzz.laws import BY_NAME, applying
 from kvescrow.checks.targets.subject import Subject
-from kvescrow.spec.vocabulary import UserError
 
 Done = tuple[str, tuple[Any, ...]]
 """A method of the target's protocol and its arguments."""
@@ -21,9 +21,6 @@ class Judge(ABC):
     For each method there are `_may_METHOD`, whether a client may call it, and `_after_METHOD`, what it must come to.
     """
 
-    REPLIES: ClassVar[Mapping[str, tuple[type, ...]]] = {}
-    """What the methods that answer may answer."""
-
     def __init__(self, subject: Subject, exercised: set[str] | None = None) -> None:
         """Judge `subject`, and add to `exercised` the name of each law that has been put to the test."""
         self.subject = subject
@@ -32,8 +29,6 @@ class Judge(ABC):
         self.exercised: set[str] = set() if exercised is None else exercised
         self.steps: list[str] = []
         self.done: list[Done] = []
-        self.broken: Disagreement | None = None
-        """How it ended, where it was replayed and ended so."""
         self.is_last_way = True
         """Whether another way of trying the same scenario comes to the same."""
         self.setup: Any = None
@@ -54,18 +49,6 @@ class Judge(ABC):
         method, arguments = step
         self.call(method, *arguments)
 
-    def replay(self, setup: Any, steps: Sequence[Done]) -> None:
-        """Open, make every call, take note of the law that breaks, and close."""
-        try:
-            self.open_with(setup)
-            try:
-                for step in steps:
-                    self.redo(step)
-            finally:
-                self.close()
-        except Disagreement as found:
-            self.broken = found
-
     def call(self, method: str, *arguments: Any) -> bool:
         """Make a call if a client may make it now, judge it, and return whether it was made."""
         if not getattr(self, f"_may_{method}")(*arguments):
@@ -75,8 +58,6 @@ class Judge(ABC):
         before = self.view
         law = self._tried(method, arguments)
         reply = self._asked(law, lambda: self._make(method, arguments))
-        if not isinstance(reply, self.REPLIES.get(method, (object,))):
-            raise self._broken(law, f"answered {shown(reply)}")
         if reply is not None:
             self.steps[-1] += f" -> {shown(reply)}"
         self.view = self._look(next((one for one in arguments[:1] if isinstance(one, str)), None))
@@ -103,21 +84,18 @@ class Judge(ABC):
     def _opened(self, setup: Any) -> Any:
         """Return a fresh target. Raises `UserError` where it says that it cannot be opened here."""
         self.steps.append(f"open {shown(setup)}")
-        return self._asked("answers", lambda: self.subject.open(setup), passing=UserError)
+        return self._asked("answers", lambda: opened(self.subject, setup))
 
-    def _asked(
-        self, law: str, ask: Callable[[], Any], step: str = "", passing: type[Exception] | tuple[()] = ()
-    ) -> Any:
-        """Return what the target answers; whatever it raises breaks `law`, at `step` where that is none of `steps`."""
+    def _asked(self, law: str, ask: Callable[[], Any], step: str = "") -> Any:
+        """Return what the target answers; where it does not, that breaks `law`, at `step` where that is none yet."""
         try:
             answer = ask()
-        except passing:
-            raise
-        except Exception as error:
+        except Fault as fault:
             if step:
                 self.steps.append(step)
-            raised = f"raised {type(error).__name__}: {error}"
-            raise self._broken(law, raised) from error
+            raise self._broken(law, fault.seen) from fault
+        except TimeoutError as error:
+            raise self._broken(law, str(error)) from error
         self.exercised.add("answers")
         return answer
 

@@ -1,14 +1,15 @@
 """One fuzz run of a target that is judged from outside: listed deviations, rounds of random histories, the verdict."""
 
+import inspect
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from attrs import define, evolve, field
 
 from kvescrow.checks.fuzz.coverage import Counts
 from kvescrow.checks.fuzz.differences import Disagreement, shown
 from kvescrow.checks.fuzz.findings import Finding, differing, entry_of
+from kvescrow.checks.fuzz.guard import Fault, closing, opened
 from kvescrow.checks.fuzz.judge import Judge
 from kvescrow.checks.fuzz.laws import BY_NAME, applying, laws_for
 from kvescrow.checks.fuzz.plays import PLAYS, Play
@@ -26,7 +27,7 @@ from kvescrow.checks.fuzz.result import (
     Progress,
     repeat_line,
 )
-from kvescrow.checks.fuzz.shrink import least_failure
+from kvescrow.checks.fuzz.shrink import Failure, least_failure, replay
 from kvescrow.checks.targets.subject import ListedDeviation, Subject
 from kvescrow.spec.vocabulary import UserError
 
@@ -46,11 +47,11 @@ def fuzz_judged(
     started = time.monotonic()
     run = JudgedRun(name, subject, profile, seed, on_progress, database)
     try:
-        subject.open(run.play.setup_of(0)).close()
+        opened(subject, run.play.setup_of(0)).close()
     except UserError as missing:
         return evolve(run.result("", time.monotonic() - started), verdict=NOT_RUN, holes=(), failure=str(missing))
-    except Exception:
-        pass  # whatever else goes wrong is found, and told, by the first history
+    except Fault:
+        pass  # The first history comes upon it, and tells it.
     run.show_deviations()
     failure = run.rounds()
     return run.result(failure, time.monotonic() - started)
@@ -96,6 +97,8 @@ class JudgedRun:
         """Return why the scenario no longer shows its law broken by its last step; nothing where it does."""
         if listed.law not in applying(self.subject.capabilities, self.subject.kind):
             return f"law {listed.law} does not apply to this target"
+        if misspelt := self._misspelt(listed):
+            return misspelt
         came_to = ""
         for steps in self.play.ways(listed.steps):
             judge = self.play.judge(self.subject)
@@ -104,26 +107,37 @@ class JudgedRun:
                 break
         return came_to
 
+    def _misspelt(self, listed: ListedDeviation) -> str:
+        """Return what in the scenario is nothing that a target of this kind is opened with or asked."""
+        due = type(self.play.setup_of(0))
+        if not isinstance(listed.setup, due):
+            return f"its setup is a {type(listed.setup).__name__}, where {due.__name__} is due"
+        for number, (method, *arguments) in enumerate(listed.steps, start=1):
+            asked = getattr(self.play.judge, f"_may_{method}", None)
+            try:
+                inspect.signature(asked).bind(None, *arguments)  # type: ignore[arg-type]  # told as any other mistake
+            except TypeError:
+                return f"step {number} is no call of this protocol"
+        return ""
+
     def _came_to(self, judge: Judge, listed: ListedDeviation, steps: Sequence[tuple[object, ...]]) -> str:
         number = 0
         try:
-            judge.open_with(listed.setup)
-            try:
+            with closing(judge):
+                judge.open_with(listed.setup)
                 for number, (method, *arguments) in enumerate(steps, start=1):
                     if not judge.call(str(method), *arguments):
                         return f"step {number} is not a call that a client may make there"
-            finally:
-                judge.close()
         except Disagreement as found:
             if (found.differences[0].path, number) == (listed.law, len(steps)):
-                self._keep(found, judge, listed)
+                self._keep(_failure(found, judge), listed)
                 return ""
             return f"step {number} breaks the law {found.differences[0]}"
         return "no law is broken"
 
-    def _keep(self, found: Disagreement, judge: Judge, listed: ListedDeviation | None = None) -> None:
-        law = BY_NAME[found.differences[0].path]
-        required, seen = differing(found.differences)
+    def _keep(self, failure: Failure, listed: ListedDeviation | None = None) -> None:
+        law = BY_NAME[failure.kind]
+        required, seen = differing(failure.disagreement.differences)
         note = f"seen in {self.subject.engine or self.name}"
         self.findings.append(
             Finding(
@@ -132,12 +146,12 @@ class JudgedRun:
                 law=law.name,
                 statement=law.statement,
                 listed=listed.name if listed else "",
-                scenario=tuple(judge.steps),
+                scenario=failure.steps,
                 specification=required,
                 implementation=seen,
                 repeat=repeat_line(self.name, self.profile.name, self.seed),
                 note=listed.note if listed else "",
-                entry=entry_of(law.name, listed.note if listed else note, judge.setup, judge.done),
+                entry=entry_of(law.name, listed.note if listed else note, failure.setup, failure.done),
             )
         )
 
@@ -164,19 +178,10 @@ class JudgedRun:
         return enough or number >= self.profile.most_rounds
 
     def _round(self, seed: int) -> str:
-        from hypothesis import seed as seeded
-        from hypothesis.errors import Flaky
-        from hypothesis.stateful import run_state_machine_as_test
+        from kvescrow.checks.fuzz.machine import failure_of_round, machine_of_judge
 
-        machine = _machine_of(self.play, self._judge, self._on_end)
-        seeded(seed)(machine)
-        try:
-            run_state_machine_as_test(machine, settings=settings_of(self.profile, self.name, self.database))
-        except Disagreement as found:
-            return self._told(found)
-        except Flaky as found:
-            return f"The target does not repeat itself: the same calls had another outcome.\n{found}"
-        return ""
+        machine = machine_of_judge(self.play, self._judge, self._on_end)
+        return failure_of_round(machine, settings_of(self.profile, self.name, self.database), seed, self._told)
 
     def _judge(self) -> Judge:
         return self.play.judge(self.subject, self.exercised)
@@ -189,41 +194,33 @@ class JudgedRun:
 
     def _told(self, found: Disagreement) -> str:
         assert self.last is not None, "a broken law comes from a history"
-        judge = self._least(self.last, found.differences[0].path) or self.last
-        judge = self._without_race(judge) or judge
-        found = judge.broken or found
-        self._keep(found, judge)
-        broken, steps = found.differences[0], judge.steps
-        lines = [f"Law broken: {BY_NAME[broken.path]}", f"  {found.step}", f"    {broken.implementation}"]
-        lines += ["Least steps:", *(f"  {number}. {step}" for number, step in enumerate(steps))]
+        failure = _failure(found, self.last)
+        failure = self._least(failure) or failure
+        failure = self._without_race(failure) or failure
+        self._keep(failure)
+        found = failure.disagreement
+        broken = found.differences[0].implementation
+        lines = [f"Law broken: {BY_NAME[failure.kind]}", f"  {found.step}", f"    {broken}"]
+        lines += ["Least steps:", *(f"  {number}. {step}" for number, step in enumerate(failure.steps))]
         return "\n".join(lines)
 
-    def _without_race(self, judge: Judge) -> Judge | None:
-        """Return the history of an error that needs no two calls at one moment, where a race has come upon one."""
-        if not judge.done or judge.done[-1][0] != "race":
+    def _without_race(self, failure: Failure) -> Failure | None:
+        """Return an error that needs no two calls at one moment, where a race has come upon one."""
+        if not failure.done or failure.done[-1][0] != "race":
             return None
-        first, second, _ = judge.done[-1][1]
+        first, second, _ = failure.done[-1][1]
+        listed = {deviation.law for deviation in self.subject.deviations}
         for calls in ((first, second), (second, first)):
-            plain = self._judge()
-            plain.replay(judge.setup, (*judge.done[:-1], *calls))
-            listed = {deviation.law for deviation in self.subject.deviations}
-            if plain.broken and (law := plain.broken.differences[0].path) not in listed:
-                return self._least(plain, law) or plain
+            plain = replay(self._judge, failure.setup, (*failure.done[:-1], *calls))
+            if plain is not None and plain.kind not in listed:
+                return self._least(plain) or plain
         return None
 
-    def _least(self, judge: Judge, law: str) -> Judge | None:
-        """Return the history of the fewest calls that break the law, in a pool no larger than the judge's."""
-        # Shrinking asks for no more of a history than that it can be opened, repeated and closed.
-        opened: Callable[[], Any] = self._judge
-        least: Judge | None = None
-        for setup in self.play.smaller(judge.setup):
-            failure = least_failure(opened, setup, judge.done)
-            if failure is None or failure.disagreement.differences[0].path != law:
-                continue
-            if least is None or len(failure.done) < len(least.done):
-                least = self._judge()
-                least.replay(setup, failure.done)
-        return least
+    def _least(self, failure: Failure) -> Failure | None:
+        """Return the fewest calls that break the same law, in a pool no larger than the failure's."""
+        found = [least_failure(self._judge, setup, failure.done) for setup in self.play.smaller(failure.setup)]
+        same = [one for one in found if one is not None and one.kind == failure.kind]
+        return min(same, key=lambda one: len(one.done), default=None)
 
     # --- the verdict --------------------------------------------------------------------------------------------------
 
@@ -282,32 +279,5 @@ class JudgedRun:
         return PASSED if law in self.exercised else NOT_RUN
 
 
-def _machine_of(play: Play, opened: Callable[[], Judge], on_end: Callable[[Judge], None]) -> "type":
-    """Return a Hypothesis state machine with one rule a move."""
-    from hypothesis import strategies as st
-    from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
-
-    class Machine(RuleBasedStateMachine):
-        """One history."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.judge = opened()
-            self.moves = play.moves(self.judge)
-
-        @initialize(shape=st.integers(0, play.shapes - 1))
-        def open(self, shape: int) -> None:
-            self.judge.open_with(play.setup_of(shape))
-
-        def teardown(self) -> None:
-            on_end(self.judge)
-            self.judge.close()
-
-    def rule_of(move: str) -> object:
-        @rule(who=st.integers(0, play.who - 1), turn=st.integers(0, play.turns - 1))
-        def make(self: Machine, who: int, turn: int) -> None:
-            self.moves.make(move, who, turn)
-
-        return make
-
-    return type("Machine", (Machine,), {move: rule_of(move) for move in play.names})
+def _failure(found: Disagreement, judge: Judge) -> Failure:
+    return Failure(found, judge.setup, tuple(judge.steps), tuple(judge.done))

@@ -11,7 +11,8 @@ from kvescrow.checks.fuzz.coverage import Coverage
 from kvescrow.checks.fuzz.differences import shown
 from kvescrow.checks.fuzz.driver import INVARIANTS_EVERY, Driver, Step, next_goals, rotated
 from kvescrow.checks.fuzz.goals import Goal, goals_of
-from kvescrow.checks.targets.protocols import LedgerFacts, LedgerSetup, LedgerTarget, TenantSetup
+from kvescrow.checks.fuzz.guard import opened
+from kvescrow.checks.targets.protocols import LedgerFacts, LedgerSetup, TenantSetup
 from kvescrow.checks.targets.subject import Subject
 from kvescrow.spec.language.interpreter import Record, Value, View
 from kvescrow.spec.language.table import Row
@@ -154,12 +155,13 @@ class LedgerDriver(Driver):
         self.setup = setup
         terms = {name: TenantTerms(t.limit, t.budget, t.queue_limit) for name, t in setup.tenants.items()}
         self.world = LedgerWorld(setup.pool_limit, terms, setup.retention, self.watch)
-        self.target: LedgerTarget = self.subject.open(setup)
+        self.target = opened(self.subject, setup)
         self.told.append(Step(lambda: f"open {shown(setup)}"))
 
     def close(self) -> None:
         """Close the target."""
-        self.target.close()
+        if self.target is not None:
+            self.target.close()
 
     def restart(self) -> None:
         """Close the target and open it again; nothing may have changed."""
@@ -366,7 +368,7 @@ class LedgerDriver(Driver):
             signed = self.target.sign(receipt)
             return Finish(signed if authentic else _forged(signed, turn))
         if event == "fence":
-            fence = self.target.sign_fence(Fence(key, cast(str, values["owner"]), key_id="", proof=b""))
+            fence: Fence = self.target.sign_fence(Fence(key, cast(str, values["owner"]), key_id="", proof=b""))
             return fence if authentic else evolve(fence, proof=_spoiled(fence.proof))
         return _EVENTS[event](key=key, **values)
 

@@ -7,7 +7,7 @@ about what an observer can see: where the pages are, what each request was told,
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from attrs import define, frozen
 
@@ -63,8 +63,6 @@ class View:
 
 class ManagerJudge(Judge):
     """A fresh manager, its requests, and every law after every call."""
-
-    REPLIES: ClassVar[Mapping[str, tuple[type, ...]]] = {"submit": (Granted,), "reserve": (Granted, Denied)}
 
     view: View
 

@@ -13,8 +13,9 @@ from kvescrow.checks.fuzz.coverage import Coverage
 from kvescrow.checks.fuzz.differences import shown
 from kvescrow.checks.fuzz.driver import INVARIANTS_EVERY, Driver, Step, next_goals, rotated
 from kvescrow.checks.fuzz.goals import Goal, goals_of
+from kvescrow.checks.fuzz.guard import opened
 from kvescrow.checks.fuzz.stories import STORIES, pick_holder
-from kvescrow.checks.targets.protocols import PageFacts, PageTarget, PoolSetup
+from kvescrow.checks.targets.protocols import PageFacts, PoolSetup
 from kvescrow.checks.targets.subject import Subject
 from kvescrow.spec.language.compiler import function_of
 from kvescrow.spec.language.expressions import reads
@@ -96,7 +97,7 @@ class PageDriver(Driver):
         """Open world and target as `setup` says."""
         digest = weak_chain if setup.weak_digest else exact_chain
         self.world = PageWorld(setup.pages, setup.scope_limit, digest, self.watch)
-        self.target: PageTarget = self.subject.open(setup)
+        self.target = opened(self.subject, setup)
         self.told.append(Step(lambda: f"open {shown(setup)}"))
 
     def close(self) -> None:

@@ -7,7 +7,8 @@ from kvescrow.checks.fuzz.coverage import Coverage
 from kvescrow.checks.fuzz.differences import shown
 from kvescrow.checks.fuzz.driver import INVARIANTS_EVERY, Driver, Step, next_goals, rotated
 from kvescrow.checks.fuzz.goals import Goal
-from kvescrow.checks.targets.protocols import ReleaseFacts, ReleaseSetup, ReleaseTarget
+from kvescrow.checks.fuzz.guard import opened
+from kvescrow.checks.targets.protocols import ReleaseFacts, ReleaseSetup
 from kvescrow.checks.targets.subject import Subject
 from kvescrow.spec.language.compiler import compiled
 from kvescrow.spec.tables.release import RELEASE, SERVING
@@ -38,7 +39,7 @@ class ReleaseDriver(Driver):
         """Open world and target as `setup` says."""
         self.setup = setup
         self.world = ReleaseWorld(setup.looks, setup.limit, setup.epoch, self.watch)
-        self.target: ReleaseTarget = self.subject.open(setup)
+        self.target = opened(self.subject, setup)
         self.told.append(Step(lambda: f"open {shown(setup)}"))
 
     def close(self) -> None:

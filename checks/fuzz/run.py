@@ -29,7 +29,7 @@ from kvescrow.checks.fuzz.result import (
     Progress,
     repeat_line,
 )
-from kvescrow.checks.fuzz.shrink import least_failure
+from kvescrow.checks.fuzz.shrink import Failure, least_failure
 from kvescrow.checks.fuzz.unreachable import UNREACHABLE
 from kvescrow.checks.targets.registry import subject_called, told_opening
 from kvescrow.checks.targets.subject import Kind, Subject
@@ -109,7 +109,7 @@ class Run:
     coverage: Coverage = field(init=False)
     examples: int = 0
     steps: int = 0
-    found: tuple[Disagreement, tuple[str, ...]] | None = None
+    found: Failure | None = None
     """What differed, after the least steps that lead there."""
     last: Driver | None = None
     """The run of the machine that ended last: the one that failed, where one did."""
@@ -143,23 +143,12 @@ class Run:
         return enough or number >= self.profile.most_rounds
 
     def _round(self, wanted: Sequence[Goal], seed: int) -> str:
-        from hypothesis import seed as seeded
-        from hypothesis.errors import Flaky
-        from hypothesis.stateful import run_state_machine_as_test
-
-        from kvescrow.checks.fuzz.machine import machine_of
+        from kvescrow.checks.fuzz.machine import failure_of_round, machine_of
 
         machine = machine_of(
             self._open_driver, self.driver, wanted, self._on_run, durable=self.subject.capabilities.durable
         )
-        seeded(seed)(machine)
-        try:
-            run_state_machine_as_test(machine, settings=settings_of(self.profile, self.name, self.database))
-        except Disagreement as found:
-            return self._told(found)
-        except Flaky as found:
-            return f"The target does not repeat itself: the same events had another outcome.\n{found}"
-        return ""
+        return failure_of_round(machine, settings_of(self.profile, self.name, self.database), seed, self._told)
 
     def _open_driver(self) -> Driver:
         return self.driver(self.coverage, self.subject)
@@ -172,14 +161,12 @@ class Run:
 
     def _told(self, found: Disagreement) -> str:
         assert self.last is not None, "a disagreement comes from a run"
-        least = least_failure(self._open_driver, self.last.setup, self.last.done)
-        steps: Sequence[str] = self.last.steps
-        if least is not None:
-            found, steps = least.disagreement, least.steps
-        self.found = found, tuple(steps)
-        lines = ["Specification and implementation differ:", f"  {found.step}"]
-        lines += [f"    {difference}" for difference in found.differences]
-        lines += ["Least steps:", *(f"  {number}. {step}" for number, step in enumerate(steps))]
+        last = self.last
+        least = least_failure(self._open_driver, last.setup, last.done)
+        self.found = least or Failure(found, last.setup, tuple(last.steps), tuple(last.done))
+        lines = ["Specification and implementation differ:", f"  {self.found.disagreement.step}"]
+        lines += [f"    {difference}" for difference in self.found.disagreement.differences]
+        lines += ["Least steps:", *(f"  {number}. {step}" for number, step in enumerate(self.found.steps))]
         return "\n".join(lines)
 
     def _listed(self) -> Mapping[str, str]:
@@ -222,9 +209,8 @@ class Run:
     def _findings(self, repeat: str) -> list[Finding]:
         if self.found is None:
             return []
-        disagreement, steps = self.found
-        required, seen = differing(disagreement.differences)
-        law, statement = disagreement.differences[0].path, LAWS[self.subject.kind][0][0]
+        required, seen = differing(self.found.disagreement.differences)
+        law, statement, steps = self.found.kind, LAWS[self.subject.kind][0][0], self.found.steps
         return [Finding(self.name, self.subject.engine, law, statement, "", steps, required, seen, repeat)]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from attrs import evolve
 
-from kvescrow.checks.targets.subject import Expiry, Kind, Subject
+from kvescrow.checks.targets.subject import Subject
 from kvescrow.spec.vocabulary import UserError
 
 TARGETS: Mapping[str, str] = {
@@ -54,7 +54,9 @@ def subject_called(name: str) -> Subject:
         raise UserError(
             f"target {name!r}: cannot import {module_name} ({error}): install it or correct the name"
         ) from error
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise UserError(f"target {name!r}: {module_name} cannot be imported ({raised(error)}): correct it") from error
     factory = getattr(module, factory_name, None)
     if not callable(factory):
@@ -69,14 +71,12 @@ def subject_called(name: str) -> Subject:
         ) from error
     try:
         subject = factory()
-    except UserError:
+    except (KeyboardInterrupt, UserError):
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         raise UserError(f"target {name!r}: {factory_name} made no subject ({raised(error)}): correct it") from error
     if not isinstance(subject, Subject):
         raise UserError(f"target {name!r}: {place} returned {type(subject).__name__}: let it return a Subject")
-    if not isinstance(subject.kind, Kind) or not isinstance(subject.capabilities.expiry, Expiry):
-        raise UserError(f"target {name!r}: {place} returned a Subject whose kind or expiry is no member of its enum")
     return subject
 
 
@@ -86,9 +86,9 @@ def told_opening(name: str, subject: Subject) -> Subject:
     def opened(setup: object) -> object:
         try:
             target = subject.open(setup)
-        except UserError:
+        except (KeyboardInterrupt, UserError):
             raise
-        except Exception as error:
+        except BaseException as error:
             raise UserError(f"target {name!r}: cannot be opened ({raised(error)}): correct its adapter") from error
         if target is None:
             raise UserError(f"target {name!r}: its opening returned None: let it return the target")

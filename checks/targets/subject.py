@@ -8,7 +8,8 @@ from attrs import field, frozen
 
 from kvescrow.checks.targets.capacity import CapacitySetup
 from kvescrow.checks.targets.protocols import ManagerSetup, SchedulerSetup
-from kvescrow.spec.vocabulary import PrefixScope
+from kvescrow.checks.targets.typed import misfit
+from kvescrow.spec.vocabulary import PrefixScope, UserError
 
 SCOPE_FIELDS = frozenset(attribute.name for attribute in PrefixScope.__attrs_attrs__)
 
@@ -122,7 +123,10 @@ class Kind(Enum):
 
 @frozen
 class Subject:
-    """A target as the fuzzer takes it. A factory without parameters returns one."""
+    """A target as the fuzzer takes it. A factory without parameters returns one.
+
+    Raises `UserError` where a part has another type than it must have.
+    """
 
     kind: Kind
     open: Callable[..., Any] = field(repr=False)
@@ -131,3 +135,7 @@ class Subject:
     deviations: tuple[ListedDeviation, ...] = ()
     engine: str = ""
     """The implementation and its version, as findings name it."""
+
+    def __attrs_post_init__(self) -> None:
+        if wrong := misfit(self, Subject):
+            raise UserError(f"Subject{wrong}: correct it")

@@ -1,15 +1,18 @@
 """One process of a walk: it holds subjects in the places that were found last, and tries everything there."""
 
 import gc
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
+from typing import TypeVar
 
 from attrs import define, field, frozen
 
 from kvescrow.checks.explore.conformance.graph import Answer, Place, Said
 from kvescrow.checks.explore.conformance.subject import Driver, Subject
+from kvescrow.checks.targets.registry import raised
 from kvescrow.spec.vocabulary import UserError
 
+T = TypeVar("T")
 Step = tuple[Place, Answer]
 """(place, answer there)."""
 Witness = tuple[int, str]
@@ -92,18 +95,29 @@ class Explorer:
         for state, moves in share.before.items():
             self._before[state] = self._before.get(state, 0) | moves
         here = {place: self._next.pop(place) for place in share.own}
-        here.update({place: self._brought(way) for place, way in share.given.items()})
         level = self._level = Level()
+        for place, way in share.given.items():
+            try:
+                here[place] = self._brought(way)
+            except BaseException as error:
+                self._raised(self._graph.first, tuple(way), error)
+                return level
         for place, subject in self._next.items():
             # Another explorer goes on from there, with its own subject.
             state = self._graph.state(place)
             self._left[state] = self._varying(state)
-            self._caught_up(state, place, (), subject)
+            try:
+                self._caught_up(state, place, (), subject)
+            except BaseException as error:
+                self._raised(place, (), error)
         self._next = {}
         for place in (*share.own, *share.given):
             if level.parted is not None:
                 break
-            self._visit(place, here.pop(place))
+            try:
+                self._visit(place, here.pop(place))
+            except BaseException as error:
+                self._raised(place, (), error)
         return level
 
     def _brought(self, way: Sequence[Answer]) -> Subject:
@@ -127,6 +141,9 @@ class Explorer:
             culprit = self._culprit(state, subject)
             self._part(place, (culprit,), str(self._driver.expected(state)), str(subject.shows()))
             return
+        if told := subject.misfit():
+            self._part(place, (), "a snapshot as its type says", told)
+            return
         changes = [answer for part in parts for answer in part.changes]
         if changes and self._changed(place, subject, changes, visit):
             self._check_brought_back(state, subject)
@@ -136,34 +153,43 @@ class Explorer:
         do, witnesses = subject.do, self._level.witnesses
         if visit.before:
             refusals = [answer for answer in refusals if not visit.before >> answer.move & 1]
-        for answer in refusals:
-            said = do(answer)
-            if said != answer.said:
-                if not self._is_excused(place, (answer,), said, visit):
-                    return False
-            elif answer.witness not in witnesses:
-                witnesses[answer.witness] = place, answer
+        try:
+            for answer in refusals:
+                said = do(answer)
+                if said != answer.said:
+                    if not self._is_excused(place, (answer,), said, visit):
+                        return False
+                elif answer.witness not in witnesses:
+                    witnesses[answer.witness] = place, answer
+        except BaseException as error:
+            self._raised(place, (answer,), error)
+            return False
         return True
 
     def _changed(self, place: Place, subject: Subject, changes: Sequence[Answer], visit: Visit) -> bool:
         """Try what changes the state, from the same place each time; return whether all agrees."""
         level, graph, expected = self._level, self._graph, self._driver.expected
-        bring_back = subject.hold()
+        bring_back = _kept(subject.hold)
         for answer in changes:
             after = visit.state + answer.delta
-            said = subject.do(answer)
+            try:
+                said = subject.do(answer)
+                shows = subject.shows() if said == answer.said else None
+            except BaseException as error:
+                self._raised(place, (answer,), error)
+                return False
             if said != answer.said:
                 if not self._is_excused(place, (answer,), said, visit):
                     return False
                 level.cut_off.add(after)
             else:
                 level.witnesses.setdefault(answer.witness, (place, answer))
-                if subject.shows() != expected(after):
-                    self._part(place, (answer,), str(expected(after)), str(subject.shows()))
+                if shows != expected(after):
+                    self._part(place, (answer,), str(expected(after)), str(shows))
                     return False
                 there = graph.place(after, subject.variant())
                 if not subject.spoilt() and there not in self._known and there not in self._next:
-                    self._settle(there, subject.copy())
+                    self._settle(there, _kept(subject.copy))
                     level.found[there] = place, answer
                 elif not self._caught_up(after, place, (answer,), subject):
                     return False
@@ -195,7 +221,11 @@ class Explorer:
             left = self._left[state] = self._varying(state)
         for answer in [answer for answer in left if subject.can(answer.move)]:
             left.remove(answer)
-            said = subject.do(answer)
+            try:
+                said = subject.do(answer)
+            except BaseException as error:
+                self._raised(place, (*way, answer), error)
+                return False
             if said != answer.said:
                 return self._is_excused(place, (*way, answer), said, Visit(state, 0))
             self._level.late[state] = self._level.late.get(state, 0) | 1 << answer.move
@@ -216,6 +246,12 @@ class Explorer:
     def _part(self, place: Place, way: tuple[Answer, ...], specified: str, found: str) -> None:
         self._level.parted = place, way, specified, found
 
+    def _raised(self, place: Place, way: tuple[Answer, ...], error: BaseException) -> None:
+        """Tell of what the target raised, an exit of Python included; pass on what is none of its doing."""
+        if isinstance(error, KeyboardInterrupt | UserError):
+            raise error
+        self._part(place, way, str(way[-1].reply) if way else "a snapshot", f"raised {raised(error)}")
+
     def _culprit(self, state: int, subject: Subject) -> Answer:
         """Return a refusal after which what shows is not what it was; where there is none by itself, the first one."""
         refusals = [answer for part in self._graph.parts(state) for answer in part.refusals]
@@ -235,14 +271,28 @@ class Explorer:
             )
 
 
+def _kept(keep: Callable[[], T]) -> T:
+    """Return a copy of a target, or what brings it back; raise `UserError` where it is one that cannot be copied."""
+    try:
+        return keep()
+    except Exception as error:
+        raise UserError(
+            f"the target cannot be copied ({error}): keep its state in attributes, or declare the target durable, so "
+            "that it is tried on a covering set"
+        ) from error
+
+
 def serve(driver: Driver, pipe: Connection) -> None:
     """Expand levels in a process of its own, as its parent says."""
     # Thousands of copies stand at once, and a collector of cycles would go through all of them again and again.
     gc.disable()
     explorer = Explorer(driver)
-    explorer.start()
+    started = False
     while (asked := pipe.recv()) is not None:
         try:
+            if not started:
+                explorer.start()
+                started = True
             pipe.send(explorer.expand(*asked))
         except UserError as error:
             pipe.send(error)

@@ -20,6 +20,7 @@ from kvescrow.checks.explore.instance import Instance
 from kvescrow.checks.explore.instances.lifecycle import LATE, STALE, STRANGER
 from kvescrow.checks.targets.protocols import LedgerSetup, LedgerTarget, TenantSetup
 from kvescrow.checks.targets.subject import Subject as Target
+from kvescrow.checks.targets.typed import misfit
 from kvescrow.spec.vocabulary import (
     TERMINAL_STATES,
     Cancel,
@@ -167,6 +168,10 @@ class LedgerSubject:
             for account in (snapshot.tenants[name] for name in self._driver.tenants)
         )
         return records, accounts, snapshot.pool_active
+
+    def misfit(self) -> str:
+        """Return what of the snapshot has not its declared type."""
+        return misfit(self._snapshot(), LedgerSnapshot)
 
     def variant(self) -> int:
         """Return the order of the queue, and which of those that wait have run: two digits each."""

@@ -10,6 +10,7 @@ from kvescrow.checks.explore.instance import Instance, Move
 from kvescrow.checks.explore.instances.pages import FIRST, SINK
 from kvescrow.checks.targets.protocols import PageFacts, PageTarget, PoolSetup
 from kvescrow.checks.targets.subject import Subject as Target
+from kvescrow.checks.targets.typed import misfit
 from kvescrow.spec.vocabulary import HolderState, PageState, PoolSnapshot, PrefixScope
 
 _TOKENS = {FIRST: (1,), FIRST + 1: (2,)}
@@ -52,6 +53,10 @@ class PageSubject:
             (p.state, p.holders, p.readers, p.writers, p.scope, bool(p.tokens) and p.tokens) for p in snapshot.pages[1:]
         )
         return pages, dict(snapshot.promised)
+
+    def misfit(self) -> str:
+        """Return what of the snapshot has not its declared type."""
+        return misfit(self._target.snapshot(), PoolSnapshot)
 
     def variant(self) -> int:
         """Return 0: every move can be brought about in every state."""

@@ -22,6 +22,9 @@ class Subject(Protocol):
     def shows(self) -> object:
         """Return what shows of the state, in the form of `expected`."""
 
+    def misfit(self) -> str:
+        """Return what of the snapshot behind `shows` has not its declared type; nothing where all of it has."""
+
     def variant(self) -> int:
         """Return a small number that tells this from other ways to be in the same state of the instance.
 

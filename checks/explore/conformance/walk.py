@@ -11,6 +11,7 @@ there, as the order of a queue does. Each of these variants is a place of its ow
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -23,6 +24,7 @@ from kvescrow.checks.explore.conformance.result import Conformance, Disagreement
 from kvescrow.checks.explore.conformance.subject import Driver
 from kvescrow.checks.explore.conformance.tally import Tally
 from kvescrow.checks.explore.result import Firing
+from kvescrow.checks.targets.registry import raised
 from kvescrow.spec.vocabulary import UserError
 
 
@@ -58,14 +60,18 @@ class _Team:
     def end(self) -> None:
         """End the processes."""
         for pipe in self._pipes:
-            pipe.send(None)
+            with suppress(OSError):  # One that is gone needs no telling.
+                pipe.send(None)
         for process in self._processes:
             process.join()
 
 
 def _received(pipe: Connection) -> Level:
     """Return what an explorer came to; raise what made it give up."""
-    answer = pipe.recv()
+    try:
+        answer = pipe.recv()
+    except (EOFError, OSError) as error:
+        raise UserError("the target has ended the process that drove it: let it raise an error instead") from error
     if isinstance(answer, UserError):
         raise answer
     assert isinstance(answer, Level), "an explorer answers with a level"
@@ -185,20 +191,24 @@ def cover(target: str, driver: Driver, guide: Driver, jobs: int = 1) -> Conforma
 
 
 def _replayed(driver: Driver, walk: _Walk, place: Place, answer: Answer) -> Disagreement | None:
-    subject = driver.open()
+    """Return how the target parts from a way of the walk, if it does."""
+    subject, scenario = driver.open(), walk.scenario(place, answer)
     try:
-        here = driver.graph.first
-        for step in (*walk.way(place), answer):
-            said = subject.do(step)
-            here += step.delta
-            scenario = walk.scenario(place, answer)
-            if said != step.said:
-                return Disagreement(scenario, str(step.reply), str(said))
-            if subject.shows() != driver.expected(here):
-                return Disagreement(scenario, str(driver.expected(here)), str(subject.shows()))
-        return None
-    finally:
-        subject.close()
+        with closing(subject):
+            here = driver.graph.first
+            for step in (*walk.way(place), answer):
+                said = subject.do(step)
+                here += step.delta
+                if said != step.said:
+                    return Disagreement(scenario, str(step.reply), str(said))
+                if subject.shows() != driver.expected(here):
+                    return Disagreement(scenario, str(driver.expected(here)), str(subject.shows()))
+            told = subject.misfit()
+    except (KeyboardInterrupt, UserError):
+        raise
+    except BaseException as error:
+        return Disagreement(scenario, str(answer.reply), f"raised {raised(error)}")
+    return Disagreement(scenario, "a snapshot as its type says", told) if told else None
 
 
 def _concluded(target: str, walk: _Walk, started: float) -> Conformance:

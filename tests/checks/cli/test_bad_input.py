@@ -300,8 +300,17 @@ def test_a_text_that_is_no_unicode_is_written_escaped(tmp_path: Path) -> None:
         ("def subject(:", "cannot be imported (SyntaxError"),
         ("import sys; sys.exit(0)", "cannot be imported (SystemExit: 0"),
         ("def subject(): return 1 / 0", "subject made no subject (ZeroDivisionError: division by zero"),
-        ("def subject(): return Subject('capacity', print)", "no member of its enum"),
-        ("def subject(): return Subject(Kind.CAPACITY, print, Capabilities(expiry='never'))", "no member of its enum"),
+        ("import asyncio\nraise asyncio.CancelledError", "cannot be imported (CancelledError"),
+        ("def subject(): raise SystemExit(0)", "subject made no subject (SystemExit: 0"),
+        ("def subject(): return Subject('capacity', print)", "Subject.kind: 'capacity' of type str, where Kind is due"),
+        (
+            "def subject(): return Subject(Kind.CAPACITY, print, Capabilities(expiry='never'))",
+            "Subject.capabilities.expiry: 'never' of type str, where Expiry is due",
+        ),
+        (
+            "def subject(): return Subject(Kind.CAPACITY, print, Capabilities(joint=1))",
+            "Subject.capabilities.joint: 1 of type int, where bool is due",
+        ),
     ],
 )
 def test_an_adapter_that_gives_no_subject_is_named(
@@ -314,16 +323,12 @@ def test_an_adapter_that_gives_no_subject_is_named(
     assert mistake in told(capsys, "fuzz", "--target", "adapter_without_subject:subject")
 
 
-def test_a_target_that_leaves_python_is_no_pass(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_verb_that_is_left_before_its_end_is_no_pass(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code = "import sys\nfrom kvescrow.checks.targets.subject import Kind, Subject\n"
-    (tmp_path / "adapter_that_leaves.py").write_text(
-        f"{code}def leave(setup): sys.exit(0)\ndef subject(): return Subject(Kind.CAPACITY, leave)\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr("kvescrow.checks.cli.fuzz.make_folder", lambda path: sys.exit(0))
     with pytest.raises(SystemExit) as left:
-        main(["fuzz", "--target", "adapter_that_leaves:subject"])
+        main(["fuzz", "--target", "pages", "--findings", "found"])
     assert left.value.code == 1
     assert "left Python (SystemExit(0))" in capsys.readouterr().err
 

@@ -18,6 +18,7 @@ from kvescrow.checks.fuzz.profiles import PROFILES
 from kvescrow.checks.fuzz.result import FuzzResult
 from kvescrow.checks.fuzz.run import fuzz
 from kvescrow.checks.targets.capacity import Amounts, Answer, CapacitySetup
+from kvescrow.checks.targets.protocols import ManagerSetup
 from kvescrow.checks.targets.subject import Capabilities, Expiry, Kind, ListedDeviation, Subject
 
 QUICK = evolve(PROFILES["pr"], least_rounds=1)
@@ -321,6 +322,24 @@ def test_a_planted_fault_is_caught_by_the_law_that_names_it(planted: Planted) ->
 FULL = CapacitySetup((2,))
 FIRST, SECOND = (("acquire", ("a", grant, (2,))) for grant in ("g0", "g1"))
 BOTH_AT_ONCE = ListedDeviation("both at once", "race", "there is no lock", (("race", FIRST, SECOND, None),), FULL)
+
+
+@pytest.mark.parametrize(
+    ("entry", "mistake"),
+    [
+        ({"setup": ManagerSetup(8, 4)}, "its setup is a ManagerSetup, where CapacitySetup is due"),
+        ({"steps": (("aquire", "a", "g0", (1,)),)}, "step 1 is no call of this protocol"),
+        ({"steps": (("acquire", "a", "g0", (1,)), ("acquire", "a"))}, "step 2 is no call of this protocol"),
+        ({"steps": (("held", "a"),)}, "step 1 is no call of this protocol"),
+        ({"law": "rase"}, "law rase does not apply to this target"),
+    ],
+)
+def test_a_mistake_in_a_listed_deviation_is_told(entry: dict[str, Any], mistake: str) -> None:
+    listed = evolve(BOTH_AT_ONCE, **entry)
+    result = run(subject_of(Toy, deviations=(listed,)), BRIEF)
+    assert result.verdict == "failed"
+    assert f"no longer shown: both at once: {mistake}" in result.failure
+    assert not result.deviations[0].exercised
 
 
 def test_a_listed_race_is_tried_at_one_line_after_the_other() -> None:
