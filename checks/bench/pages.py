@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable
 
 from kvescrow.checks.bench.report import BenchReport, BenchRow, interleaved_rates, machine
+from kvescrow.checks.targets.measured import OtherWork
 from kvescrow.checks.targets.own_pool import PoolRequests
 from kvescrow.checks.targets.transformers_cache import TransformersCache
 from kvescrow.spec.vocabulary import PrefixScope
@@ -113,7 +114,7 @@ def _admit_to_peer(cache: TransformersCache, request: object) -> int:
     cached = cache.match(request)
     rest = PROMPT - cached
     if not cache.reserve(request, rest):
-        raise RuntimeError("transformers: no room for a request in an empty pool")
+        raise OtherWork("transformers: no room for a request in an empty pool")
     cache.complete(request, rest, cache.launch(request, rest))
     return cached
 
@@ -121,4 +122,4 @@ def _admit_to_peer(cache: TransformersCache, request: object) -> int:
 def _expect(found: int, cached: int) -> None:
     """Stop the run where a subject did other work than the row says."""
     if found != cached:
-        raise RuntimeError(f"{found} tokens were cached, not {cached}: this is not the work to be measured")
+        raise OtherWork(f"{found} tokens were cached, not {cached}: this is not the work to be measured")

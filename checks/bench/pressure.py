@@ -12,6 +12,7 @@ from typing import Any
 from attrs import define, evolve, field, frozen
 
 from kvescrow.checks.fuzz.differences import Disagreement
+from kvescrow.checks.fuzz.guard import absence, closing
 from kvescrow.checks.fuzz.judge import Judge
 from kvescrow.checks.fuzz.manager_moves import HOME
 from kvescrow.checks.fuzz.plays import PLAYS, Play
@@ -48,10 +49,22 @@ class PressureReport:
     pressed: Side
     plain: Side
 
+    @property
+    def verdict(self) -> str:
+        """Return `passed` where pressure finds as much as uniform draws, `failed` where it finds less.
+
+        It is `vacuous` where neither side finds anything: that says nothing of either.
+        """
+        pressed, plain = self.pressed.per_thousand(), self.plain.per_thousand()
+        if not pressed and not plain:
+            return "vacuous"
+        return "passed" if pressed >= plain else "failed"
+
     def to_json(self) -> dict[str, object]:
         """Return the figures as plain values."""
         laws = sorted({*self.pressed.findings, *self.plain.findings})
         return {
+            "verdict": self.verdict,
             "target": self.target,
             "runs": self.pressed.runs,
             "calls": {"with_pressure": self.pressed.calls, "uniform": self.plain.calls},
@@ -86,14 +99,18 @@ def measure(target: str, subject: Subject, runs: int, seed: int, show: Callable[
         for number in range(runs):
             judge = play.judge(open_to_all)
             try:
-                history(play, judge, Random(f"{seed} {number}"))
+                with closing(judge):
+                    history(play, judge, Random(f"{seed} {number}"))
             except Disagreement as found:
                 side.findings[found.differences[0].path] += 1
-            finally:
-                judge.close()
             side.calls += len(judge.done)
         sides.append(side)
     return PressureReport(target, *sides)
+
+
+def absent(subject: Subject) -> str:
+    """Return why a target that pressure is measured on cannot be opened here; nothing where it can."""
+    return absence(subject, PLAYS[subject.kind].setup_of(0)) if subject.kind in _UNIFORM else ""
 
 
 def _pressed(play: Play, judge: Judge, draw: Random) -> None:

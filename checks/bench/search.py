@@ -25,6 +25,7 @@ from kvescrow.checks.agreement.languages import murphi, promela
 from kvescrow.checks.agreement.tla_model import of_commands
 from kvescrow.checks.bench.report import BenchRow
 from kvescrow.checks.explore.catalogue import instance_called
+from kvescrow.checks.targets.measured import OtherWork
 from kvescrow.spec.vocabulary import UserError
 
 UNIT = "states/s"
@@ -75,7 +76,7 @@ def search_rows(
     """Return a row for each engine beside each of `peers`, all by default, on the instance called `name`.
 
     A peer that meets `bound`, in seconds, is given by its rate so far. Raises `UserError` where there is no such
-    instance, and `RuntimeError` where counts differ: then it is not the same system.
+    instance, and `OtherWork` where counts differ: then it is not the same system.
     """
     instance = instance_called(name)
     ours: dict[str, _Searched] = {}
@@ -84,7 +85,7 @@ def search_rows(
         ours[engine] = _searched(name, engine)
     counts = {found.states for found in ours.values()}
     if len(counts) != 1:
-        raise RuntimeError(f"{name}: the engines count {sorted(counts)} states")
+        raise OtherWork(f"{name}: the engines count {sorted(counts)} states")
     (states,) = counts
     system = essential(commands_of(instance))
     rows = []
@@ -94,7 +95,7 @@ def search_rows(
         show(f"{name}: {peer_name}")
         answer = peer(system, states, bound)
         if answer.verdict is Verdict.PASSED and answer.states != states:
-            raise RuntimeError(f"{name}: {peer_name} counts {answer.states} states, the search {states}")
+            raise OtherWork(f"{name}: {peer_name} counts {answer.states} states, the search {states}")
         measured = answer.verdict in (Verdict.PASSED, Verdict.STOPPED) and answer.states
         rate = answer.rate if measured else None
         for engine, found in ours.items():

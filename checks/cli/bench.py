@@ -8,6 +8,8 @@ import click
 from kvescrow.checks.cli.output import FiniteRange, conclude, json_option
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kvescrow.checks.bench.report import BenchReport
 
 
@@ -16,8 +18,20 @@ def command() -> None:
     """Measure on this machine, as ratios against a peer in the same run. More is better in every row."""
 
 
-def _conclude(report: "BenchReport", json_file: str | None) -> int:
-    return conclude({"verdict": "passed", **report.to_json()}, report.table(), json_file)
+def _conclude(measure: "Callable[[], BenchReport]", json_file: str | None, *asked: str) -> int:
+    """Measure and conclude. It fails where a subject did other work than is measured.
+
+    A peer that was `asked` for by name and has no figure is a measurement not run.
+    """
+    from kvescrow.checks.targets.measured import OtherWork
+
+    try:
+        report = measure()
+    except OtherWork as fault:
+        return conclude({"verdict": "failed", "fault": str(fault)}, f"bench: failed: {fault}", json_file)
+    missing = [row.name for row in report.rows if row.peer is None and row.peer_name.startswith(asked)] if asked else []
+    verdict = "not_run" if missing else "passed"
+    return conclude({"verdict": verdict, **report.to_json()}, report.table(), json_file)
 
 
 @command.command(epilog="Example: kvescrow bench pages --json pages.json")
@@ -27,7 +41,7 @@ def pages(rounds: int, json_file: str | None) -> int:
     """Admit and release 1,000-token requests, beside the paged cache manager of transformers."""
     from kvescrow.checks.bench.pages import measure
 
-    return _conclude(measure(rounds), json_file)
+    return _conclude(lambda: measure(rounds), json_file)
 
 
 @command.command(epilog="Example: kvescrow bench ledger --store sqlite --json ledger.json")
@@ -44,7 +58,7 @@ def ledger(rounds: int, stores: tuple[str, ...], json_file: str | None) -> int:
     """Reserve and cancel in each store, beside what its engine can do at best. Servers are started from wheels."""
     from kvescrow.checks.bench.ledger import STORES, measure
 
-    return _conclude(measure(rounds, stores or STORES), json_file)
+    return _conclude(lambda: measure(rounds, stores or STORES), json_file)
 
 
 @command.command(epilog="Example: kvescrow bench check --json check.json")
@@ -74,15 +88,15 @@ def ledger(rounds: int, stores: tuple[str, ...], json_file: str | None) -> int:
 def check(size: str, bound: float, system: str | None, peers: tuple[str, ...], json_file: str | None) -> int:
     """Search, prove and fuzz, beside TLC, SPIN, rumur and a hand-written state machine, on one core.
 
-    A peer that is not installed has a row without a figure. Some tens of minutes in all. TLC says once a minute how
-    far it is, so a shorter bound leaves its rate out.
+    A peer that is not installed has a row without a figure; one that is named with --peer makes that not_run. Some tens
+    of minutes in all. TLC says once a minute how far it is, so a shorter bound leaves its rate out.
     """
     from kvescrow.checks.bench.check import measure
 
     def show(what: str) -> None:
         click.echo(what, err=True)
 
-    return _conclude(measure(size=size, system=system, peers=peers, bound=bound, show=show), json_file)
+    return _conclude(lambda: measure(size=size, system=system, peers=peers, bound=bound, show=show), json_file, *peers)
 
 
 @command.command(epilog="Example: kvescrow bench replay --json replay.json")
@@ -181,10 +195,18 @@ def decode(plot: Path | None, json_file: str | None, **asked: Any) -> int:
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @json_option
 def pressure(target: str, runs: int, seed: int, json_file: str | None) -> int:
-    """Count findings per thousand runs, with the fuzzer's pressure and with uniform draws."""
-    from kvescrow.checks.bench.pressure import measure
+    """Count findings per thousand runs, with the fuzzer's pressure and with uniform draws.
+
+    It passes where pressure finds as much as uniform draws, or more. Where neither side finds anything, nothing was
+    measured, and it is vacuous.
+    """
+    from kvescrow.checks.bench.pressure import absent, measure
     from kvescrow.checks.cli.output import columns
     from kvescrow.checks.targets.registry import subject_called
 
-    report = measure(target, subject_called(target), runs, seed, lambda what: click.echo(what, err=True))
-    return conclude({"verdict": "passed", **report.to_json()}, columns(report.rows()), json_file)
+    subject = subject_called(target)
+    if reason := absent(subject):
+        return conclude({"verdict": "not_run", "reason": reason}, f"bench pressure: not_run: {reason}", json_file)
+    report = measure(target, subject, runs, seed, lambda what: click.echo(what, err=True))
+    summary = f"{columns(report.rows())}\nbench pressure: {report.verdict}"
+    return conclude(report.to_json(), summary, json_file)

@@ -57,6 +57,16 @@ def opened(subject: Subject, setup: object) -> Any:
     return _guard_of(PROTOCOLS[subject.kind])(target)
 
 
+def absence(subject: Subject, setup: object) -> str:
+    """Return why a target says that it cannot be opened here; nothing where it opens, or fails in another way."""
+    with suppress(Fault):
+        try:
+            opened(subject, setup).close()
+        except UserError as missing:
+            return str(missing)
+    return ""
+
+
 def _raised(method: str, error: BaseException) -> Fault:
     return Fault(method, f"raised {type(error).__name__}: {error}")
 

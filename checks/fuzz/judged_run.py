@@ -9,7 +9,7 @@ from attrs import define, evolve, field
 from kvescrow.checks.fuzz.coverage import Counts
 from kvescrow.checks.fuzz.differences import Disagreement, shown
 from kvescrow.checks.fuzz.findings import Finding, differing, entry_of
-from kvescrow.checks.fuzz.guard import Fault, closing, opened
+from kvescrow.checks.fuzz.guard import absence, closing
 from kvescrow.checks.fuzz.judge import Judge
 from kvescrow.checks.fuzz.laws import BY_NAME, applying, laws_for
 from kvescrow.checks.fuzz.plays import PLAYS, Play
@@ -29,7 +29,6 @@ from kvescrow.checks.fuzz.result import (
 )
 from kvescrow.checks.fuzz.shrink import Failure, least_failure, replay
 from kvescrow.checks.targets.subject import ListedDeviation, Subject
-from kvescrow.spec.vocabulary import UserError
 
 
 def fuzz_judged(
@@ -46,12 +45,8 @@ def fuzz_judged(
     """
     started = time.monotonic()
     run = JudgedRun(name, subject, profile, seed, on_progress, database)
-    try:
-        opened(subject, run.play.setup_of(0)).close()
-    except UserError as missing:
-        return evolve(run.result("", time.monotonic() - started), verdict=NOT_RUN, holes=(), failure=str(missing))
-    except Fault:
-        pass  # The first history comes upon it, and tells it.
+    if missing := absence(subject, run.play.setup_of(0)):
+        return evolve(run.result("", time.monotonic() - started), verdict=NOT_RUN, holes=(), failure=missing)
     run.show_deviations()
     failure = run.rounds()
     return run.result(failure, time.monotonic() - started)

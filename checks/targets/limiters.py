@@ -7,6 +7,7 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from kvescrow.checks.targets.measured import OtherWork
 from kvescrow.checks.targets.own_ledgers import AMOUNT
 
 Limiter = Callable[[int], int]
@@ -61,4 +62,4 @@ _LIMITERS: Mapping[str, Callable[[], Limiter]] = {
 
 def _expect(granted: object) -> None:
     if not granted:
-        raise RuntimeError("a limiter refused: this is not the work to be measured")
+        raise OtherWork("a limiter refused: this is not the work to be measured")

@@ -6,6 +6,7 @@ from itertools import count
 from pathlib import Path
 from threading import Thread
 
+from kvescrow.checks.targets.measured import OtherWork
 from kvescrow.reference.ledger import Ledger, LedgerConfig, MemoryLedger, SqliteLedger, TenantConfig
 from kvescrow.spec.vocabulary import Cancel, Decision, Key, Reserve
 
@@ -63,7 +64,7 @@ class LedgerWork:
 def _expect(found: Decision, wanted: Decision) -> None:
     """Stop the run where a ledger did other work than is to be measured."""
     if found is not wanted:
-        raise RuntimeError(f"the ledger decided {found.value}, not {wanted.value}: this is not the work to be measured")
+        raise OtherWork(f"the ledger decided {found.value}, not {wanted.value}: this is not the work to be measured")
 
 
 def in_threads(clients: int, work: Callable[[int], int]) -> int:
@@ -75,7 +76,7 @@ def in_threads(clients: int, work: Callable[[int], int]) -> int:
     for thread in threads:
         thread.join()
     if len(done) != clients:
-        raise RuntimeError("a client failed: its error is above")
+        raise OtherWork("a client failed: its error is above")
     return sum(done)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from kvescrow.checks.targets.measured import OtherWork
 from kvescrow.reference.pages import Acquired, PagePool, PageUse, pack
 from kvescrow.spec.vocabulary import PrefixScope
 
@@ -16,12 +17,12 @@ class PoolRequests:
     def admit(self, name: str, tokens: Sequence[int]) -> int:
         """Admit a request, run the step that computes what is not cached, and publish; return cached tokens.
 
-        Raises RuntimeError where there is no room.
+        Raises OtherWork where there is no room.
         """
         prompt = pack(tokens)
         got = self.pool.acquire(name, self._scope, prompt, len(prompt))
         if not isinstance(got, Acquired):
-            raise RuntimeError(f"{name}: {got}")
+            raise OtherWork(f"{name}: {got}")
         fresh = got.pages[got.cached_tokens // self.pool.page_length :]
         full = len(tokens) // self.pool.page_length - len(got.pages) + len(fresh)
         step = (PageUse(name, writes=fresh, filled=frozenset(fresh[:full])),)

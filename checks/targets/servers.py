@@ -132,7 +132,9 @@ class ValkeyServer:
         until = time.monotonic() + _START_SECONDS
         while not socket.exists():
             if self._process.poll() is not None or time.monotonic() > until:
-                raise RuntimeError(f"valkey-server did not start: {log.read_text('utf-8', 'replace')[-2000:]}")
+                raise UserError(
+                    f"valkey-server did not start: {log.read_text('utf-8', 'replace')[-2000:]}; correct what it names"
+                )
             time.sleep(0.01)
 
     def crash(self) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from attrs import evolve
 
-from kvescrow.checks.bench.pressure import CALLS, measure
+from kvescrow.checks.bench.pressure import CALLS, PressureReport, Side, measure
+from kvescrow.checks.cli.front import main
 from kvescrow.checks.targets.protocols import Granted, ManagerPool, ManagerSetup
 from kvescrow.checks.targets.subject import Kind, Subject
 from kvescrow.spec.vocabulary import PrefixScope, UserError
@@ -71,3 +75,43 @@ def test_a_known_deviation_counts_like_any_finding() -> None:
     subject = Subject(Kind.MANAGER, ForgetsEveryPage)
     known = measure("toy", evolve(subject, deviations=(listed,)), 5, 0, lambda line: None)
     assert known == measure("toy", subject, 5, 0, lambda line: None)
+
+
+class Closes(ForgetsEveryPage):
+    """And fails at its end."""
+
+    def close(self) -> None:
+        raise ZeroDivisionError
+
+
+def test_an_error_at_the_end_of_a_history_does_not_hide_what_was_found_in_it() -> None:
+    report = measure("toy", Subject(Kind.MANAGER, Closes), RUNS, 3, lambda line: None)
+    assert report.plain.findings["room"] == RUNS
+
+
+@pytest.mark.parametrize(
+    ("pressed", "plain", "verdict"), [(3, 3, "passed"), (3, 0, "passed"), (2, 3, "failed"), (0, 0, "vacuous")]
+)
+def test_pressure_that_finds_less_than_uniform_draws_does_not_pass(pressed: int, plain: int, verdict: str) -> None:
+    sides = (Side(10, findings=Counter({"room": found})) for found in (pressed, plain))
+    assert PressureReport("toy", *sides).verdict == verdict
+
+
+def _status(monkeypatch: pytest.MonkeyPatch, subject: Subject, file: Path) -> tuple[object, dict[str, object]]:
+    monkeypatch.setattr("kvescrow.checks.targets.registry.subject_called", lambda name: subject)
+    with pytest.raises(SystemExit) as left:
+        main(["bench", "pressure", "--target", "toy", "--runs", "3", "--json", str(file)])
+    return left.value.code, json.loads(file.read_text("utf-8"))
+
+
+def test_the_exit_status_is_the_verdicts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    status, found = _status(monkeypatch, Subject(Kind.MANAGER, ForgetsEveryPage), tmp_path / "p.json")
+    assert (status, found["verdict"]) == (0, "passed")
+
+
+def test_a_target_that_is_not_installed_is_not_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def missing(setup: ManagerSetup) -> None:
+        raise UserError("it is not installed")
+
+    status, found = _status(monkeypatch, Subject(Kind.MANAGER, missing), tmp_path / "p.json")
+    assert (status, found) == (3, {"verdict": "not_run", "reason": "it is not installed"})
