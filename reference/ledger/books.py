@@ -3,7 +3,7 @@
 A store adds atomicity and durability. It calls `handle` for one event after another, never for two at once.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from kvescrow.reference.ledger.decisions import ReservationEvent, decide
 from kvescrow.reference.ledger.decisions.limits import LimitEvent, apply_limit, decide_limit
@@ -65,10 +65,7 @@ class Books:
         self.recovering = False
         """Whether the last changes may be missing here: then nothing is granted, while stops and releases go on."""
         self._keyring = keyring
-        self._limits = Timetable()
-        self._retries = Retries()
-        # Made when first asked: books that serve one group alone are seldom asked.
-        self._is_indexed = False
+        self._forget_indexes()
 
     @classmethod
     def opened(cls, config: LedgerConfig, keyring: Keyring | None) -> "Books":
@@ -83,6 +80,24 @@ class Books:
         self.records[record.key] = record
         if record.state is ReservationState.QUEUED:
             self.queue.join(record.key, place)
+
+    def absorb(self, later: "Books", keys: Iterable[Key]) -> None:
+        """Take over what `later` books of the same ledger hold, and that those of `keys` are gone which they lack.
+
+        For books that serve a part of a store: what `later` does not speak of has not changed.
+        """
+        self.pool, self.recovering, self.queue = later.pool, later.recovering, later.queue
+        self.tenants.update(later.tenants)
+        self.records.update(later.records)
+        for key in keys:
+            if key not in later.records:
+                self.records.pop(key, None)
+        self._forget_indexes()
+
+    def shed_ended(self) -> None:
+        """Let go of the records that only `forget` can still change; the accounts have what they left."""
+        self.records = {key: record for key, record in self.records.items() if not record.is_terminal}
+        self._forget_indexes()
 
     def advance(self, now: int) -> None:
         """Let the clock show `now`, unless it is later already (LEA-6)."""
@@ -205,6 +220,12 @@ class Books:
         if record is not None:
             self._limits.set(record, after.due() if after else None)
             self._retries.note(before, after)
+
+    def _forget_indexes(self) -> None:
+        self._limits = Timetable()
+        self._retries = Retries()
+        # Made when first asked: books that serve a part of a store are seldom asked.
+        self._is_indexed = False
 
     def _make_indexes(self) -> None:
         if not self._is_indexed:

@@ -23,6 +23,7 @@ from kvescrow.reference.ledger.port import (
     Recorder,
     StorageError,
     StoreClock,
+    key_of,
 )
 from kvescrow.reference.ledger.reckoning import Reckoning
 from kvescrow.reference.ledger.recovery import Witness
@@ -33,7 +34,7 @@ T = TypeVar("T")
 STALEST = 5_000
 """Microseconds that a moment may lie back, at most, at which something is decided without asking the store's clock."""
 MOST_STANDING = 10_000
-"""Records that are remembered between two groups, at most."""
+"""Records that are remembered between two groups, at most; half as many where all of them are of live work."""
 MOST_BREAKS = 3
 """Times that a group is decided anew because its connection broke before anything of it was kept."""
 MOST_DEFEATS = 500
@@ -208,21 +209,19 @@ class SharedLedger(GroupedLedger):
         """Decide the groups and keep what changed; return False where another gateway was faster."""
         events = [event for group in groups for event in group.events]
         own = self._own_time()
-        standing, self._standing = self._standing, None
-        if standing is not None and self._keep_standing(groups, events, standing, own):
-            return True
-        return self._keep_loaded(groups, events, defeats, own)
+        return self._keep_standing(groups, events, own) or self._keep_loaded(groups, events, defeats, own)
 
-    def _keep_standing(
-        self, groups: Sequence[Group], events: Sequence[LedgerEvent], books: Books, own: int | None
-    ) -> bool:
-        """Do it over `books` as the last group left them; return False where they are not enough, or have aged."""
-        absent = absent_keys(events, books)
-        now = self._reckoning.now(_timer())
-        if absent is None or now is None:
+    def _keep_standing(self, groups: Sequence[Group], events: Sequence[LedgerEvent], own: int | None) -> bool:
+        """Do it over the books as the last group left them; return False where they are not enough, or have aged."""
+        books, now = self._standing, self._reckoning.now(_timer())
+        if books is None or now is None or (absent := absent_keys(events, books)) is None:
             return False
+        # From here on they may hold what the store does not.
+        self._standing = None
         moment = now if own is None else own
         changes = self._decide(groups, books, moment)
+        if not changes:
+            self._standing = books
         # Only the store can tell whether a refusal still holds, and here it is told of changes alone.
         if len(changes) < len(events):
             return False
@@ -236,30 +235,39 @@ class SharedLedger(GroupedLedger):
             self._reckoning.forget()
             return False
         self._passed(moment)
-        self._stands(books, clock)
+        self._leave(books, clock)
         return True
 
     def _keep_loaded(
         self, groups: Sequence[Group], events: Sequence[LedgerEvent], defeats: int, own: int | None
     ) -> bool:
+        """Do it over books that are loaded for it; return False where another gateway was faster."""
         books, now = self._store.load(events, defeats)
         # Where another gateway writes too, it would be in vain to count on the books that are left.
         is_alone = self._last_seq in (None, books.pool.seq)
+        before, self._standing = self._standing, None
         changes = self._decide(groups, books, self._passed(now if own is None else own))
         if not changes:
             self._store.release()
         elif not self._save(changes, books):
             return False
-        if is_alone:
-            self._stands(books, now)
         self._last_seq = books.pool.seq
+        if is_alone and before is not None:
+            before.absorb(books, filter(None, map(key_of, events)))
+            books = before
+        if is_alone:
+            self._leave(books, now)
         return True
 
-    def _stands(self, books: Books, clock: int) -> None:
+    def _leave(self, books: Books, clock: int) -> None:
+        """Remember the books as they stand, and that the store's clock shows `clock`."""
         self._reckoning.saw(clock, _timer())
         self._last_seq = books.pool.seq
-        if len(books.records) <= MOST_STANDING:
-            self._standing = books
+        if len(books.records) > MOST_STANDING:
+            books.shed_ended()
+            if len(books.records) > MOST_STANDING // 2:
+                return
+        self._standing = books
 
     def _decide(self, groups: Sequence[Group], books: Books, now: int) -> list[JournalEntry]:
         books.advance(max(now, self._floor))

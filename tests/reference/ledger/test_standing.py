@@ -14,7 +14,7 @@ from kvescrow.checks.targets.servers import PostgresServer
 from kvescrow.reference.ledger import LedgerConfig, StoreClock
 from kvescrow.reference.ledger.books import Books
 from kvescrow.reference.ledger.reckoning import Reckoning
-from kvescrow.reference.ledger.shared import MOST_STANDING, STALEST, SharedLedger, absent_keys
+from kvescrow.reference.ledger.shared import STALEST, SharedLedger, absent_keys
 from kvescrow.reference.receipts import Keyring
 from kvescrow.spec.vocabulary import (
     Cancel,
@@ -106,14 +106,49 @@ def test_a_gateway_does_not_count_on_books_while_another_writes(gateway: Opened)
         assert len(loads) == 4, "since it was alone for one group"
 
 
-def test_more_records_than_it_remembers_are_asked_for_again(gateway: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kvescrow.reference.ledger.shared.MOST_STANDING", 2)
-    assert MOST_STANDING > 2
+def test_what_was_known_stays_known_when_something_else_is_asked_for(gateway: Opened) -> None:
     ledger = gateway()
+    keys = [Key("red", str(number)) for number in range(8)]
+    lives = [ledger.submit(Reserve(key, 10, "digest", LONG_AFTER)).life for key in keys]
+    with counted_loads(ledger) as loads:
+        for key, life in zip(keys, lives, strict=True):
+            assert ledger.submit(ask("too much", 40_001)).reason is Reason.NEVER_FITS
+            assert ledger.submit(Cancel(key, life)).decision is Decision.RELEASED
+        assert len(loads) == 8, "for the refusals"
+
+
+def test_a_group_of_which_a_part_changes_nothing_is_decided_once(gateway: Opened) -> None:
+    ledger = gateway()
+    ledger.submit(ask("first"))
+    replies = ledger.submit_many([ask("second"), ask("first"), Cancel(Key("red", "first"), 1), ask("third")])
+    assert [reply.seq for reply in replies] == [2, 2, 3, 4]
+    assert ledger.snapshot().pool_active == 20
+    assert ledger.submit(Start(Key("red", "third"), 3, "worker")).seq == 5
+
+
+def test_a_key_that_was_forgotten_over_loaded_books_is_not_remembered(gateway: Opened, config: LedgerConfig) -> None:
+    ledger = gateway(evolve(config, retention=0))
+    life = ledger.submit(ask("work")).life
+    ledger.submit(Cancel(Key("red", "work"), life))
+    # The first forgets and the second is refused, so both are decided over loaded books.
+    ledger.submit_many([Forget(Key("red", "work")), Forget(Key("red", "work"))])
+    assert ledger.submit(Cancel(Key("red", "work"), life)).reason is Reason.UNKNOWN_KEY
+    assert ledger.submit(ask("work")).life == life + 1
+
+
+def test_of_too_many_records_the_live_ones_are_remembered(gateway: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kvescrow.reference.ledger.shared.MOST_STANDING", 4)
+    ledger = gateway()
+    life = ledger.submit(ask("live")).life
     with counted_loads(ledger) as loads:
         for number in range(6):
+            ended = ledger.submit(ask(str(number))).life
+            ledger.submit(Cancel(Key("red", str(number)), ended))
+        ledger.submit(Start(Key("red", "live"), life, "worker"))
+        assert not loads
+        for number in range(6, 12):
             ledger.submit(ask(str(number)))
-        assert 1 < len(loads) < 6
+        assert loads, "live ones are bounded too"
 
 
 @pytest.mark.parametrize(
