@@ -67,7 +67,7 @@ class Store(ABC):
     def load(self, events: Sequence[LedgerEvent], defeats: int) -> tuple[Books, int]:
         """Return books with all that `events` may look at, and the store's clock in microseconds.
 
-        `defeats` tells how often this group was too late.
+        The witness sees their mark. `defeats` tells how often this group was too late.
         """
 
     @abstractmethod
@@ -161,8 +161,6 @@ class SharedLedger(GroupedLedger):
         self._floor = 0
         self._standing: Books | None = None
         """What the last group left, where no other gateway seems to be writing."""
-        self._last_seq: int | None = None
-        """Commit number that the last group left."""
         self._reckoning = Reckoning()
         try:
             store.open()
@@ -223,7 +221,7 @@ class SharedLedger(GroupedLedger):
         if not changes:
             self._standing = books
         # Only the store can tell whether a refusal still holds, and here it is told of changes alone.
-        if len(changes) < len(events):
+        if not changes or len(changes) < len(events):
             return False
         try:
             clock = self._store.save_standing(changes, books, absent, now if own is None else None)
@@ -242,16 +240,16 @@ class SharedLedger(GroupedLedger):
         self, groups: Sequence[Group], events: Sequence[LedgerEvent], defeats: int, own: int | None
     ) -> bool:
         """Do it over books that are loaded for it; return False where another gateway was faster."""
+        seen = self._witness.mark
         books, now = self._store.load(events, defeats)
         # Where another gateway writes too, it would be in vain to count on the books that are left.
-        is_alone = self._last_seq in (None, books.pool.seq)
+        is_alone = seen in (None, self._witness.mark)
         before, self._standing = self._standing, None
         changes = self._decide(groups, books, self._passed(now if own is None else own))
         if not changes:
             self._store.release()
         elif not self._save(changes, books):
             return False
-        self._last_seq = books.pool.seq
         if is_alone and before is not None:
             before.absorb(books, filter(None, map(key_of, events)))
             books = before
@@ -262,7 +260,6 @@ class SharedLedger(GroupedLedger):
     def _leave(self, books: Books, clock: int) -> None:
         """Remember the books as they stand, and that the store's clock shows `clock`."""
         self._reckoning.saw(clock, _timer())
-        self._last_seq = books.pool.seq
         if len(books.records) > MOST_STANDING:
             books.shed_ended()
             if len(books.records) > MOST_STANDING // 2:
@@ -298,7 +295,7 @@ class SharedLedger(GroupedLedger):
 
     def _connect(self) -> None:
         # Whatever was known may be of another server's past.
-        self._standing = self._last_seq = None
+        self._standing = None
         self._reckoning.forget()
         self._store.connect()
 

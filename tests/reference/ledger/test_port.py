@@ -101,3 +101,10 @@ def test_a_timetable_stays_small_and_right_under_many_changes() -> None:
     for record in records:
         table.set(record, None)
     assert (table.earliest(), table.due(10**9)) == (None, [])
+
+
+def test_no_event_changes_nothing(open_ledger: Open, config: LedgerConfig) -> None:
+    ledger = open_ledger(config)
+    ledger.submit(Reserve(Key("red", "work"), 10, "d", 10**12))
+    assert ledger.submit_many([]) == []
+    assert ledger.snapshot().pool_active == 10
