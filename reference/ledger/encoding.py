@@ -51,7 +51,7 @@ def check_storable(event: LedgerEvent) -> None:
     """Raise `UserError` where `event` holds what no store can: an integer beyond 63 bits, or text that is no text."""
     numbers, texts = _NUMBERS[type(event)], _TEXTS[type(event)]
     found = numbers.of(event)
-    if max(found, default=0) > LARGEST or min(found, default=0) < -LARGEST:
+    if found and (max(found) > LARGEST or min(found) < -LARGEST):
         raise UserError(f"{numbers.first(event, _is_large)} is beyond 2**62: use a smaller number")
     text = "".join(texts.of(event))
     if not (text.isascii() or _is_text(text)):
@@ -120,23 +120,29 @@ def event_text(event: LedgerEvent) -> str:
     return f'{{"type":"{type(event).__name__}",{_members(event)}}}'
 
 
-_REPLY = "{" + ",".join(f'"{field.name}":%s' for field in fields(LedgerReply)) + "}"
+_WORDS = ("decision", "reason")
+"""Members of a reply that are always words."""
+_REPLY = (
+    "{" + ",".join(f'"{each.name}":' + ('"%s"' if each.name in _WORDS else "%s") for each in fields(LedgerReply)) + "}"
+)
 
 
 def reply_text(reply: LedgerReply) -> str:
     """Return `reply` as a JSON object."""
+    state, retry_after = reply.state, reply.retry_after
+    # `value` of an enum is computed by a property; `_value_` is what it reads.
     return _REPLY % (
-        f'"{reply.decision.value}"',
-        f'"{reply.reason.value}"',
+        reply.decision._value_,
+        reply.reason._value_,
         reply.seq,
-        "null" if reply.state is None else f'"{reply.state.value}"',
+        "null" if state is None else f'"{state._value_}"',
         reply.life,
         reply.generation,
         reply.bound,
         reply.asked,
         reply.free_tenant,
         reply.free_pool,
-        "null" if reply.retry_after is None else reply.retry_after,
+        "null" if retry_after is None else retry_after,
     )
 
 
