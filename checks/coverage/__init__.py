@@ -6,6 +6,6 @@ in `holes`, and the list is strict both ways.
 """
 
 from kvescrow.checks.coverage.layers import Layer, Seen, seen_by
-from kvescrow.checks.coverage.report import CoverageReport, judged
+from kvescrow.checks.coverage.report import CoverageReport, as_listed, judged
 
-__all__ = ["CoverageReport", "Layer", "Seen", "judged", "seen_by"]
+__all__ = ["CoverageReport", "Layer", "Seen", "as_listed", "judged", "seen_by"]

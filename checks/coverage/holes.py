@@ -11,7 +11,7 @@ from kvescrow.checks.coverage.report import Listed
 _RUNS: Listed = {
     "every caller is authorised, and signs for itself": (
         "reservation.*.forbidden",
-        "reservation.*.foreign_owner",
+        "reservation.finish.foreign_owner",
         "reservation.finish.forged",
         "reservation.start.other_owner*",
     ),
@@ -20,7 +20,7 @@ _RUNS: Listed = {
         "reservation.reserve.malformed for *",
         "promise.admit.malformed",
     ),
-    "every call is made once, about a record that is there, by those who know its life and generation": (
+    "every call is made once, in its turn, about a record that is there, by those who know its life and generation": (
         "reservation.reserve.conflict_*",
         "reservation.reserve.recorded",
         "reservation.promote.unknown",
@@ -29,6 +29,8 @@ _RUNS: Listed = {
         "reservation.start.stale_life",
         "reservation.start.not_reserved",
         "reservation.start.recorded",
+        "reservation.start.cancelling",
+        "reservation.start.orphaned",
         "reservation.start.closed",
         "reservation.cancel.unknown",
         "reservation.cancel.stale_life",
@@ -50,42 +52,45 @@ _RUNS: Listed = {
         "reservation.start.preempting",
         "reservation.finish.preempted_failed*",
         "reservation.finish.requeued",
+        "reservation.fence.requeued",
     ),
-    "no lease or wait runs out, and nothing is released by force": (
+    "no wait or lease runs out before the start": (
+        "reservation.promote.timeout",
         "reservation.start.lapsed",
-        "reservation.start.cancelling",
-        "reservation.start.orphaned",
-        "reservation.sweep.*",
-        "reservation.force_release.*",
+        "reservation.sweep.queue_timeout",
+        "reservation.sweep.reserved_lapsed",
     ),
-    "no step fails, and each request runs to its end or is cancelled": (
-        "reservation.finish.completed without *",
-        "reservation.finish.failed",
-        "page.settle.write_failed",
+    "a sweep is made only of what is due": (
+        "reservation.sweep.unknown",
+        "reservation.sweep.*without *",
+        "reservation.sweep.nothing_due",
     ),
-    "one tenant with a budget for all, a queue for all, and no request that is larger than the pool or too late": (
+    "no operator releases anything by force": ("reservation.force_release.*",),
+    "no step fails": ("page.settle.write_failed",),
+    "each request fits alone, in time and within its budget": (
         "reservation.reserve.never_fits_tenant",
         "reservation.reserve.never_fits_pool",
         "reservation.reserve.too_late",
         "reservation.reserve.budget",
+        "reservation.promote.too_late",
+        "reservation.promote.budget",
+        "reservation.sweep.queue_too_late",
+    ),
+    "what does not fit now may wait, and queues have room for all": (
         "reservation.reserve.tenant_capacity",
         "reservation.reserve.tenant_capacity_queue_full",
-        "reservation.reserve.tenant_capacity_queued",
         "reservation.reserve.pool_capacity",
         "reservation.reserve.pool_capacity_queue_full",
         "reservation.reserve.behind_others",
         "reservation.reserve.behind_others_queue_full",
-        "reservation.promote.timeout",
-        "reservation.promote.too_late",
-        "reservation.promote.budget",
-        "reservation.promote.tenant_capacity",
-        "reservation.promote.behind_others",
-        "reservation.cancel.reserved",
     ),
+    "the queue is promoted in its order": ("reservation.promote.behind_others",),
     "limits, budgets and the floor of the clock stay as they are": ("account.*",),
-    "a promise covers what its request draws, and closes after its last page": (
+    "the ledger reserves before the pool promises, and never more than the pool has": (
         "promise.admit.never_fits",
         "promise.admit.pool_capacity",
+    ),
+    "a promise covers what its request draws, and closes after its last page": (
         "promise.close.holding*alone",
         "promise.close.holding",
         "page.allocate.not_admitted",
@@ -93,7 +98,7 @@ _RUNS: Listed = {
         "page.share.not_admitted",
         "page.share.no_unit",
     ),
-    "the pool asks for pages that it knows to be fit, and never for the sink": (
+    "nothing is asked of a page that cannot be done to it, or was done before, and nothing of the sink": (
         "page.*.sink",
         "page.allocate.not_free",
         "page.seal.not_private",
@@ -104,19 +109,10 @@ _RUNS: Listed = {
         "page.seal.not_computed",
         "page.seal.parent_unpublished",
         "page.seal.parent_not_held",
-        "page.seal.duplicate",
-        "page.seal.scope_capacity",
-        "page.share.miss_unpublished",
-        "page.share.miss_scope",
-        "page.share.miss_chain",
-        "page.share.miss_tokens",
         "page.share.recorded",
         "page.share.parent_not_held",
         "page.drop.unheld",
         "page.drop.not_holder",
-        "page.drop.shared_draining for `0 < page.busy` alone",
-        "page.drop.shared_cached without *",
-        "page.drop.shared_free",
         "page.evict.not_cached",
         "page.evict.in_use",
         "page.evict.has_children",
@@ -129,19 +125,37 @@ _RUNS: Listed = {
         "page.park.nothing_due",
         "page.park.in_flight",
         "page.park.in_use",
-        "page.park.cached without *",
-        "page.park.freed",
     ),
-    "the scope lives as long as the run": (
-        "page.seal.retired_scope",
+    "a holder gives its last pages up first": ("page.drop.shared_draining for `0 < page.busy` alone",),
+    "scopes have no limit of their own": ("page.seal.scope_capacity",),
+    "the pool looks prefixes up by itself, and asks to share what matches": (
+        "page.share.miss_unpublished",
+        "page.share.miss_scope",
         "page.share.miss_retired",
         "page.share.miss_retired for *",
-        "page.retire_scope.*",
+        "page.share.miss_chain",
+        "page.share.miss_tokens",
+        "scope_reuse.*",
     ),
-    "the pool decides sharing within its own lookup": ("scope_reuse.*",),
+    "no page of a retired scope is in use": (
+        "page.seal.retired_scope",
+        "page.drop.shared_cached without *",
+        "page.drop.shared_free",
+        "page.park.cached without *",
+        "page.park.freed",
+        "page.retire_scope.unpublished*",
+        "page.retire_scope.unpublish",
+    ),
+    "a scope is retired once, if at all: it is closed, then its pages follow, the last ones of a prefix first": (
+        "page.retire_scope.closed without *",
+        "page.retire_scope.recorded",
+        "page.retire_scope.still_live",
+        "page.retire_scope.nothing_published",
+        "page.retire_scope.has_children",
+    ),
     "chunks and releases are decided beside the journal": ("chunk_choice.*", "release.*"),
 }
-"""What neither replay nor harness sees: both take a trace through its plain course, with cancels."""
+"""What neither replay nor harness sees: both take a trace through its course, with cancels."""
 
 HOLES: Mapping[Layer, Listed] = {
     Layer.FUZZ: {
@@ -231,16 +245,36 @@ HOLES: Mapping[Layer, Listed] = {
     },
     Layer.REPLAY: {
         **_RUNS,
+        "each request runs to its end, or is cancelled in the queue or while it runs": (
+            "reservation.finish.completed without *",
+            "reservation.finish.failed",
+            "reservation.cancel.reserved",
+        ),
+        "one tenant, whose limit is the pool's": (
+            "reservation.reserve.tenant_capacity_queued",
+            "reservation.promote.tenant_capacity",
+        ),
         "requests reserve their worst case, so that they never grow": ("reservation.extend.*", "promise.grow.*"),
-        "no worker is lost, so that nothing is fenced": ("reservation.fence.*",),
+        "no worker is lost, so that nothing is suspect or fenced": (
+            "reservation.sweep.running_lapsed",
+            "reservation.fence.*",
+        ),
         "every stop is confirmed once": ("reservation.finish.recorded",),
         "a matched page is held by somebody, or is cached": ("page.share.rescued",),
+        "no two requests compute the same page at once": ("page.seal.duplicate",),
+        "the weights stay as they are": (
+            "page.retire_scope.closed",
+            "page.retire_scope.still_live without *",
+            "page.retire_scope.has_children without *",
+            "page.retire_scope.evict",
+        ),
         "a replay renews on time, and nothing that it renews was cancelled": (
             "reservation.renew.unknown",
             "reservation.renew.stale_life",
             "reservation.renew.not_reserved",
             "reservation.renew.closed",
             "reservation.renew.lapsed",
+            "reservation.renew.foreign_owner",
             "reservation.renew.stale_generation",
             "reservation.renew.recovered",
             "reservation.renew.cancelling",
@@ -250,7 +284,7 @@ HOLES: Mapping[Layer, Listed] = {
     },
     Layer.HARNESS: {
         **_RUNS,
-        "growth is asked for by the one owner, in time, and within every limit but the pool's": (
+        "growth is asked for by the one owner, once each time, for a request that runs and fits alone": (
             "reservation.extend.forbidden",
             "reservation.extend.unknown",
             "reservation.extend.not_running",
@@ -264,35 +298,21 @@ HOLES: Mapping[Layer, Listed] = {
             "reservation.extend.never_fits_tenant",
             "reservation.extend.never_fits_pool",
             "reservation.extend.budget",
-            "reservation.extend.tenant_capacity",
+        ),
+        "the pool is asked to grow a promise when the ledger has granted it": (
             "promise.grow.unknown",
             "promise.grow.malformed",
             "promise.grow.pool_capacity",
             "promise.grow.closed",
         ),
-        "a killed worker is fenced once, with its own proof": (
+        "an authentic proof comes once for each execution that a killed worker had": (
             "reservation.fence.forged",
             "reservation.fence.unknown",
             "reservation.fence.not_running",
             "reservation.fence.closed",
-            "reservation.fence.foreign_owner",
-            "reservation.fence.cancelled",
-            "reservation.fence.requeued",
         ),
-        "a run is shorter than its leases": (
-            "reservation.renew.forbidden without *",
-            "reservation.renew.unknown",
-            "reservation.renew.stale_*",
-            "reservation.renew.not_reserved",
-            "reservation.renew.closed",
-            "reservation.renew.lapsed*",
-            "reservation.renew.re*",
-            "reservation.renew.foreign_owner without *",
-            "reservation.renew.running",
-            "reservation.renew.cancelling",
-            "reservation.renew.preempting",
-        ),
-        "the injected cancels come once each": ("reservation.cancel.recorded",),
+        "a lease is longer than any request takes, so that none is renewed": ("reservation.renew.*",),
+        "a client cancels once": ("reservation.cancel.recorded",),
         "the worker keeps to its order, and each ticket ends once": (
             "execution.begin.stale*",
             "execution.begin.recorded",

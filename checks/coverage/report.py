@@ -95,6 +95,19 @@ def judged(seen: Sequence[Seen], tables: Sequence[Table], listed: Mapping[Layer,
     return CoverageReport(tuple(tables), found)
 
 
+def as_listed(tables: Sequence[Table], listed: Mapping[Layer, Listed]) -> CoverageReport:
+    """Return the report of a run that passes: each layer sees everything that `listed` does not have for it.
+
+    As holes that are not listed fail, and what is listed and seen fails too, no other report passes.
+    """
+    names = [goal.name for goal in all_goals(tables)]
+    seen = []
+    for layer in Layer:
+        patterns = [pattern for each in listed.get(layer, {}).values() for pattern in each]
+        seen.append(Seen(layer, frozenset(names).difference(*(_meant(pattern, names) for pattern in patterns)), 0.0))
+    return judged(seen, tables, listed)
+
+
 def _judged(seen: Seen, goals: Sequence[Goal], listed: Listed) -> LayerReport:
     names = [goal.name for goal in goals]
     if seen.why_not_run:
@@ -103,7 +116,7 @@ def _judged(seen: Seen, goals: Sequence[Goal], listed: Listed) -> LayerReport:
     problems: list[str] = []
     for reason, patterns in listed.items():
         for pattern in patterns:
-            meant = [name for name in names if _matches(pattern, name)]
+            meant = _meant(pattern, names)
             holes.update(dict.fromkeys(meant, reason))
             if not meant:
                 problems.append(f"{pattern} is listed ({reason}), but nothing is called so: take it off the list")
@@ -129,5 +142,7 @@ def _unlisted(seen: Seen, goals: Sequence[Goal], holes: Mapping[str, str]) -> It
             yield from (f"{name} was never seen: have it seen, or list it with the reason" for name in missing)
 
 
-def _matches(pattern: str, name: str) -> bool:
-    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), name) is not None
+def _meant(pattern: str, names: Sequence[str]) -> list[str]:
+    """Return those of `names` that `pattern` stands for."""
+    matches = re.compile(".*".join(map(re.escape, pattern.split("*")))).fullmatch
+    return [name for name in names if matches(name)]

@@ -19,7 +19,7 @@ HAZARD_SEEDS = range(1, 9)
 """The moments of cancels are drawn: what comes in the few turns while one is in flight is another thing each time."""
 KILLED_AT = (8,)
 """In every second of them the worker is killed when so many have started: a cancel is accepted under the kill."""
-CROWDED = Settings(requests=40, pages=32, growth=True, epoch_after=20, kills=(20,), fixed_order=True)
+CROWDED = Settings(requests=30, pages=32, growth=True, epoch_after=15, kills=(15,), fixed_order=True)
 """A trace in a pool so small that outputs wait for each other to grow, and some are stopped so that others can."""
 
 

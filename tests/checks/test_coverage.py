@@ -9,7 +9,7 @@ import pytest
 from attrs import evolve
 
 from kvescrow.checks.cli import main
-from kvescrow.checks.coverage import Layer, Seen, judged
+from kvescrow.checks.coverage import Layer, Seen, as_listed, judged
 from kvescrow.checks.coverage.driven import fuzzed, shown_by_vectors
 from kvescrow.checks.coverage.layers import all_goals, seen_by
 from kvescrow.checks.coverage.page import coverage_page
@@ -19,11 +19,12 @@ from kvescrow.checks.explore import instance_called
 from kvescrow.checks.explore.interpreter import Oracle, State
 from kvescrow.checks.fuzz.coverage import Coverage
 from kvescrow.checks.fuzz.profiles import PROFILES
+from kvescrow.gpu_harness.conform import ConformFault
 from kvescrow.spec.tables.account import ACCOUNT
 from kvescrow.spec.tables.execution import EXECUTION, TICKET
 from kvescrow.spec.tables.promise import PROMISE
 from kvescrow.spec.tables.promise import event as promise_event
-from kvescrow.spec.tables.registry import ALL_TABLES, digest
+from kvescrow.spec.tables.registry import ALL_TABLES
 from kvescrow.spec.vocabulary import UserError
 
 NAMES = frozenset(goal.name for goal in all_goals([PROMISE]))
@@ -91,12 +92,22 @@ def test_a_layer_that_was_not_run_does_not_pass() -> None:
     assert judged([], [PROMISE], {}).verdict == "not_run"
 
 
-def test_the_page_has_every_row_and_says_of_which_tables_it_speaks() -> None:
+def test_the_page_has_every_row_with_what_each_layer_sees_of_it() -> None:
     page = coverage_page(judged([saw(GRANT)], [PROMISE], {Layer.FUZZ: {"it is planted": [GRANT]}}))
     assert all(f"`{row.id}`" in page for row in PROMISE.rows)
-    assert f"`{digest([PROMISE])}`" in page
     assert "| it is planted | 1 |" in page
     assert "| `promise.grow.grant` | - |" in page
+
+
+def test_the_list_alone_says_what_a_run_that_passes_has_seen() -> None:
+    listed = {Layer.FUZZ: {"it is planted": [GRANT]}, Layer.PROVE: {"likewise": ["promise.grow.*"]}}
+    said = as_listed([PROMISE], listed)
+    assert said.verdict == "passed"
+    assert list(said.layers) == list(Layer)
+    assert said.layers[Layer.FUZZ].seen.goals == NAMES - {GRANT}
+    assert said.layers[Layer.PROVE].seen.goals == {name for name in NAMES if not name.startswith("promise.grow.")}
+    run = judged([evolve(said.layers[Layer.FUZZ].seen, seconds=3.0)], [PROMISE], listed)
+    assert run.layers[Layer.FUZZ].holes == said.layers[Layer.FUZZ].holes
 
 
 # --- the layers -------------------------------------------------------------------------------------------------------
@@ -183,8 +194,26 @@ def test_one_layer_is_asked_and_named(capsys: pytest.CaptureFixture[str], tmp_pa
     assert written["goals"][GRANT] == ["prove"]
 
 
-def test_a_page_needs_every_layer(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_of_the_harness_that_does_not_pass_is_no_coverage(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: object) -> None:
+        raise ConformFault("they disagree")
+
+    monkeypatch.setattr("kvescrow.gpu_harness.conform.courses.courses", broken)
     with pytest.raises(SystemExit) as ended:
-        main(["coverage", "--layer", "prove", "--write"])
-    assert ended.value.code == 2
-    assert "--write needs all layers" in capsys.readouterr().err
+        main(["coverage", "--layer", "harness"])
+    assert ended.value.code == 3
+    assert "harness was not run: a run broke off (ConformFault: they disagree)" in capsys.readouterr().out
+
+
+# --- the gate ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layer", [layer.value for layer in Layer])
+def test_a_layer_sees_all_that_is_not_listed_and_nothing_that_is(
+    layer: str, repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["coverage", "--layer", layer, "--root", str(repository)])
+    assert ended.value.code == 0, capsys.readouterr().out

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from kvescrow.checks.coverage import Layer
+from kvescrow.checks.coverage.holes import HOLES
 from kvescrow.checks.documents import (
+    COVERAGE,
     LIFECYCLE_BEGINS,
     LIFECYCLE_ENDS,
     MEASURED,
@@ -98,8 +101,18 @@ def test_a_measured_page_about_other_tables_is_named_with_its_remedy(tmp_path: P
         (tmp_path / path).write_text(f"Digest: `{digest()}`")
     assert outdated_measurements(tmp_path) == []
     (tmp_path / "docs" / "mutation.md").write_text(f"Digest: `{'0' * 64}`")
-    (tmp_path / "docs" / "coverage.md").unlink()
     assert outdated_measurements(tmp_path) == [
-        "docs/mutation.md is about other tables than these: run `kvescrow mutate --write`",
-        "docs/coverage.md is missing: run `kvescrow coverage --write`",
+        "docs/mutation.md is about other tables than these: run `kvescrow mutate --write`"
     ]
+    (tmp_path / "docs" / "mutation.md").unlink()
+    assert outdated_measurements(tmp_path) == ["docs/mutation.md is missing: run `kvescrow mutate --write`"]
+
+
+def test_what_layers_do_not_see_is_listed_on_a_page_that_is_rendered_from_the_list(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (checkout / COVERAGE).read_text("utf-8")
+    assert "| the scheduler preempts nothing | " in page
+    monkeypatch.setattr("kvescrow.checks.documents.HOLES", {**HOLES, Layer.REPLAY: {}})
+    (line,) = stale_documents(checkout)
+    assert line.startswith("docs/coverage.md differs from the tables, first at line ")
