@@ -59,8 +59,7 @@ class Database(Session, Store):
         with self._guarded():
             self._migrate()
             self._adopt_config()
-            books = self.read()
-            last = self._one(self._sql.last_change)[0]
+        books, last = self._read()
         found = books.discrepancies()
         if books.pool.seq != last:
             found.append(f"pool.seq is {books.pool.seq}, but the journal ends at {last}")
@@ -271,8 +270,10 @@ class Database(Session, Store):
         with self._guarded(), self._transaction():
             self._one(self._sql.lock_pool)
             found = self._all(self._sql.writer_of, (changes[-1].seq,))
-            self._execute(self._sql.touch_pool)
-        return bool(found) and found[0][0] == self._writer
+            were_kept = bool(found) and found[0][0] == self._writer
+            if not were_kept:
+                self._execute(self._sql.touch_pool)
+        return were_kept
 
     # --- recovery -----------------------------------------------------------------------------------------------------
 
@@ -311,6 +312,10 @@ class Database(Session, Store):
 
     def read(self) -> Books:
         """Return the whole books, as of one moment."""
+        return self._read()[0]
+
+    def _read(self) -> tuple[Books, int]:
+        """Return the books, and the number of the journal's last change at the same moment."""
         with self._guarded():
             connection = self._open_connection
             with connection.pipeline():
@@ -318,9 +323,10 @@ class Database(Session, Store):
                 account = connection.execute(self._sql.read_pool)
                 tenants = connection.execute(self._sql.all_tenants)
                 reservations = connection.execute(self._sql.all_reservations)
+                last = connection.execute(self._sql.last_change)
                 connection.execute("COMMIT")
-        row = account.fetchone()
-        if row is None:
+        row, number = account.fetchone(), last.fetchone()
+        if row is None or number is None:
             raise self._damaged("it has no pool")
         name, pool, _, recovering = self._pool_of(row)
         books = Books(name, pool, self._keyring)
@@ -329,7 +335,7 @@ class Database(Session, Store):
         # In order of place, so that the queue is as it was.
         for found in reservations.fetchall():
             books.restore(*rows.reservation_of(found))
-        return books
+        return books, number[0]
 
     def entries(self, after: int) -> list[JournalEntry]:
         """Return the changes with a commit number above `after`, in order."""

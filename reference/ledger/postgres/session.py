@@ -127,7 +127,9 @@ class Session:
         try:
             yield
         except psycopg.Error as error:
-            lost = self._connection is None or self._connection.closed
+            lost = self._connection is None or self._connection.closed or _ends_session(error)
+            if lost:
+                self.close()
             self._roll_back()
             raise self._storage_error(error, lost) from error
         except UserError:
@@ -167,6 +169,14 @@ def _address(url: str) -> str:
     parts = {**_NOTICE_SOON, **conninfo.conninfo_to_dict(url)}
     session = " ".join(f"-c {name}={value}" for name, value in _SESSION.items())
     return conninfo.make_conninfo("", **{**parts, "options": f"{parts.get('options') or ''} {session}".strip()})
+
+
+def _ends_session(error: psycopg.Error) -> bool:
+    """Return whether the server ends the session with `error`, or itself, as where it has no room for its log.
+
+    Unlike that of a lesser error, its word says nothing of what was being committed.
+    """
+    return error.diag.severity_nonlocalized in ("FATAL", "PANIC")
 
 
 def _first_line(error: BaseException) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,8 +15,10 @@ import pytest
 
 from kvescrow.checks.targets.servers import PostgresServer
 from kvescrow.reference.ledger import LedgerConfig, StorageError
+from kvescrow.reference.ledger.books import Books
 from kvescrow.reference.ledger.postgres import PostgresLedger, database, drop, session
 from kvescrow.reference.ledger.postgres import schema as tables
+from kvescrow.reference.ledger.records import Reservation
 from kvescrow.spec.vocabulary import Decision, Key, Reserve, Start, Tick, UserError
 from tests.reference.ledger.sharing import PostgresPlace
 
@@ -117,6 +121,32 @@ def test_a_migration_that_fails_leaves_the_tables_as_they_were(
             place.open(config)
     with opened(place, config) as ledger:
         assert ledger.snapshot() == left
+
+
+def test_a_ledger_that_others_write_to_meanwhile_adds_up_when_it_is_opened(
+    place: PostgresPlace, config: LedgerConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Books and journal are compared as of one moment."""
+    with opened(place, config) as ledger:
+        ledger.submit(ask("before"))
+        restore, numbers = Books.restore, itertools.count()
+
+        def restore_late(books: Books, record: Reservation, at: int) -> None:
+            if threading.current_thread() is opener:
+                ledger.submit(ask(f"meanwhile {next(numbers)}"))
+            restore(books, record, at)
+
+        monkeypatch.setattr(Books, "restore", restore_late)
+        found: list[object] = []
+
+        def open_another() -> None:
+            with opened(place, config) as another:
+                found.append(another)
+
+        opener = threading.Thread(target=open_another)
+        opener.start()
+        opener.join()
+        assert found and next(numbers) == 1
 
 
 def test_a_gateway_that_stands_still_holds_up_the_others_for_a_bounded_time(

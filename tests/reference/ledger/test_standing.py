@@ -243,22 +243,27 @@ def test_a_queue_limit_that_another_brought_counts(gateway: Opened, config: Ledg
     assert one.submit(ask("waits", max_wait=9)).reason is Reason.QUEUE_FULL
 
 
-def test_a_version_that_changes_while_the_lock_is_waited_for_counts(
-    postgres: PostgresServer, schema: str, keyring: Keyring, config: LedgerConfig
+@pytest.mark.parametrize("held", ["UPDATE {s}.pool SET recovering = true", "SELECT FROM {s}.tenant FOR UPDATE"])
+def test_a_version_that_changes_while_a_lock_is_waited_for_counts(
+    postgres: PostgresServer, schema: str, keyring: Keyring, config: LedgerConfig, held: str
 ) -> None:
     """The server looks at the row anew once it has the lock, not as it was when the statement began."""
     place = PostgresPlace(postgres.url, schema, keyring)
     ledger = place.open(config)
     ledger.submit(ask("first"))
-    with psycopg.connect(postgres.url) as session, counted_loads(ledger) as loads:
-        session.execute(f"UPDATE {schema}.pool SET recovering = true")
+    with (
+        psycopg.connect(postgres.url) as session,
+        psycopg.connect(postgres.url, autocommit=True) as other,
+        counted_loads(ledger) as loads,
+    ):
+        session.execute(held.format(s=schema))
         found: list[Reason] = []
         caller = Thread(target=lambda: found.append(ledger.submit(ask("second")).reason))
         caller.start()
-        with psycopg.connect(postgres.url, autocommit=True) as watch:
-            waits = "SELECT count(*) FROM pg_locks WHERE NOT granted"
-            while watch.execute(waits).fetchone() == (0,):
-                pass
+        while other.execute("SELECT count(*) FROM pg_locks WHERE NOT granted").fetchone() == (0,):
+            pass
+        if "tenant" in held:
+            other.execute(f"UPDATE {schema}.pool SET recovering = true")
         session.commit()
         caller.join()
         assert found == [Reason.RECOVERING]
