@@ -127,7 +127,7 @@ def _pinned_thread() -> Iterator[None]:
 
 
 @contextmanager
-def _cuda_settings(name: str) -> Iterator[None]:
+def _cuda_settings(device: str) -> Iterator[None]:
     # Read by cuBLAS when its handle is made; a fixed workspace keeps the choice of algorithm fixed as well.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":16:8")
     os.environ.setdefault("CUBLASLT_WORKSPACE_SIZE", "1")
@@ -140,7 +140,7 @@ def _cuda_settings(name: str) -> Iterator[None]:
             setattr(matmul, name, (False, False))
         matmul.allow_tf32 = False
         torch.backends.cuda.preferred_blas_library("cublaslt")
-        with torch.cuda.device(name):  # triton launches on the current device, whatever its tensors are on
+        with torch.cuda.device(device):  # triton launches on the current device, whatever its tensors are on
             yield
     finally:
         for name, value in before.items():

@@ -98,6 +98,8 @@ def conform_on(
     An event that is refused ends the run where it is: that is evidence, and nothing after it would be.
     """
     began = time.perf_counter()
+    if settings.epoch_after is not None:
+        platform.weights(1)  # made before they are changed to: a step under way is not to wait for it
     clock, config = Clock(), _ledger(offered.planned, settings.pages)
     record = RunJournal(config, settings.pages + 1, PAGE_LENGTH, journal)
     control = Control(config, settings.pages + 1, PAGE_LENGTH, record, clock)

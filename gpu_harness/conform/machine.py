@@ -12,6 +12,7 @@ from attrs import evolve
 from kvescrow.gpu_harness.conform.conduct import Conduct, LaunchedStep
 from kvescrow.gpu_harness.conform.frames import Prints
 from kvescrow.gpu_harness.conform.platform import Platform
+from kvescrow.gpu_harness.conform.rehearsal import rehearse
 from kvescrow.gpu_harness.conform.serving import Serving
 from kvescrow.gpu_harness.conform.settings import LIMITS, POSITIONS
 from kvescrow.gpu_harness.decoder import PagedDecoder
@@ -119,6 +120,8 @@ class HereMachine(Machine):
         self.frames = conduct.frames(memory)
         self.prefill, self.decode = self.device.prefill, self.device.decode
         self._last: dict[str, Event] = {}
+        if self.device.is_cuda:
+            rehearse(self.decoder, self.prefill, self.decode, self.device.stream("rehearsal"))
 
     @property
     def pages(self) -> PageFrames:

@@ -26,8 +26,10 @@ def normalise_rows(
     is_lane = lane < WIDTH
     values = tl.load(x + start + lane, mask=is_lane, other=0.0).to(tl.float32)
     scale = tl.rsqrt(tl.sum(values * values, 0) / WIDTH + eps)
-    scaled = (values * scale).to(result.dtype.element_ty) * tl.load(weight + lane, mask=is_lane, other=0.0)
-    tl.store(result + start + lane, scaled, mask=is_lane)
+    # Rounded before the weight as in torch, and multiplied in fp32: of two factors in bfloat16 the same product.
+    scaled = (values * scale).to(result.dtype.element_ty).to(tl.float32)
+    weighted = scaled * tl.load(weight + lane, mask=is_lane, other=0.0).to(tl.float32)
+    tl.store(result + start + lane, weighted.to(result.dtype.element_ty), mask=is_lane)
 
 
 @triton.jit

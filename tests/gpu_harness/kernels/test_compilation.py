@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -63,11 +64,27 @@ def test_every_kernel_of_a_shape_is_built_to_machine_code(tmp_path: Path) -> Non
         "multiply_tiles",
         "normalise_rows",
         "turn_rows",
+        "wait_for_host",
         "write_rows",
     }
     assert all(each["registers"] > 0 and not each["spilled"] and not each["error"] for each in found["kernels"])
     on_tensor_cores = {each["name"].split()[0] for each in found["kernels"] if each["tensor_cores"]}
     assert on_tensor_cores == {"attend_contiguous", "attend_splits", "multiply_tiles"}
+
+
+@needs_triton
+def test_a_gate_reads_the_host_s_flag_and_the_clock_in_every_turn_of_its_loop() -> None:
+    code = """
+import torch, triton
+from kvescrow.gpu_harness.kernels.compilation import GPUTarget, Specialisation, wait_for_host
+source = Specialisation(wait_for_host, torch.int32, {}, warps=1).source()
+print(triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 1}).asm["ptx"])
+raise SystemExit
+"""
+    done = run(code=code)
+    assert done.returncode == 0, done.stderr
+    (loop,) = re.findall(r"^(\$\S+):.*\n((?:.*\n)*?)\s*@%p\d+ bra \t?\1;", done.stdout, re.MULTILINE)
+    assert "ld.volatile.global" in loop[1] and "%globaltimer" in loop[1]
 
 
 @needs_triton

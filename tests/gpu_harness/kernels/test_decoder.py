@@ -9,7 +9,16 @@ import pytest
 import torch
 from attrs import evolve
 
-from kvescrow.gpu_harness.arithmetic import FAST, FAST_KERNELS, KERNELS, OWN_PRODUCTS, Recipe
+from kvescrow.gpu_harness.arithmetic import (
+    FAST,
+    FAST_KERNELS,
+    KERNELS,
+    OWN_PRODUCTS,
+    Recipe,
+    finish_layer,
+    project_qkv,
+    rope_table,
+)
 from kvescrow.gpu_harness.evidence import NOTHING
 from kvescrow.gpu_harness.model import SHAPES, seeded_weights
 from kvescrow.gpu_harness.oracle import DenseOracle, compare_with_oracle, plain_logits
@@ -39,6 +48,26 @@ def test_logits_are_the_oracle_s_bit_for_bit(device: Device, recipe: Recipe) -> 
     assert rig.evidence == NOTHING
     plain = plain_logits(weights, requests[1].prompt, requests[1].scope)[-1]
     torch.testing.assert_close(requests[1].logits[0].double(), plain, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
+def test_row_work_of_fast_steps_is_that_of_torch(dtype: torch.dtype) -> None:
+    from kvescrow.gpu_harness.kernels.rows import finish_rows, project_rows
+
+    weights = seeded_weights(SHAPES["tiny"], 7, scopes=SCOPES, dtype=dtype)
+    shape, layer, products = weights.shape, weights.layers[0], FAST_KERNELS.products(weights).layers[0]
+    generator = torch.Generator().manual_seed(3)
+    x, attended = (torch.randn(5, 128, generator=generator).to(dtype) for _ in range(2))
+    turns = rope_table(shape, 64, torch.device("cpu"))[7:12]
+    scopes = torch.tensor([0, 1, 2, 0, 1])
+    ours = (*project_rows(shape, layer, products, x, turns, scopes), *finish_rows(shape, layer, products, x, attended))
+    theirs = (
+        *project_qkv(shape, layer, products, x, turns, scopes),
+        *finish_layer(shape, layer, products, x, attended),
+    )
+    within = {torch.float32: 1e-5, torch.bfloat16: 2.0**-5}[dtype]
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one.double(), other.double(), atol=within, rtol=within)
 
 
 def test_fast_kernels_compute_the_model_too(device: Device) -> None:
