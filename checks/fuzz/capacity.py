@@ -37,6 +37,8 @@ class Account:
     taken: Amounts
     """By grants that time has not given back."""
     grants: Mapping[str, Grant]
+    greatest: Amounts
+    """Of all limits that were in force."""
 
     @property
     def remaining(self) -> Amounts:
@@ -54,14 +56,14 @@ class Account:
         if not self.fits(amounts):
             return Answer.REFUSED, self
         granted = {**self.grants, grant: Grant(amounts, now)}
-        return Answer.DONE, Account(self.limits, _plus(self.taken, amounts), granted)
+        return Answer.DONE, evolve(self, taken=_plus(self.taken, amounts), grants=granted)
 
     def settled(self, grant: str, used: Amounts, back: Amounts) -> "tuple[Answer, Account]":
         """Return what a right ledger answers to a settlement that gives `back`, and the account after it."""
         if self.grants[grant].used is not None:
             return Answer.REFUSED, self
         after = {**self.grants, grant: evolve(self.grants[grant], used=used)}
-        return Answer.DONE, Account(self.limits, _minus(self.taken, back), after)
+        return Answer.DONE, evolve(self, taken=_minus(self.taken, back), grants=after)
 
 
 class CapacityJudge(Judge):
@@ -79,7 +81,7 @@ class CapacityJudge(Judge):
         """Method -> the most lines of Python that a raced call was seen to run."""
         self.target = self._opened(self.setup)
         limits = self.setup.limits
-        self.accounts = {key: Account(limits, (0,) * len(limits), {}) for key in KEYS}
+        self.accounts = {key: Account(limits, (0,) * len(limits), {}, limits) for key in KEYS}
         self.view = self._look(None)
         for key in KEYS:
             self._require("bounds", self.view[key] == limits, f"{shown(self.view[key])} of {limits} at the opening")
@@ -213,12 +215,29 @@ class CapacityJudge(Judge):
         self._require("limit", account.fits(amounts), told)
         if self.declared.expiry is Expiry.NEVER:
             return
+        if self.declared.expiry is Expiry.GRADUAL:
+            self._flows(key, account, amounts)
         recent = [grant for grant in account.grants.values() if self.now - grant.at < self.setup.window]
         sums = _plus(amounts, self._sum(recent))
         fits = all(s <= n for s, n in zip(sums, account.limits, strict=True))
         self._require("interval", fits, f"{shown(sums)} of {shown(account.limits)} granted on {key} within one window")
         if any(grant.at < self.now for grant in recent):
             self.exercised.add("interval")
+
+    def _flows(self, key: str, account: Account, amounts: Amounts) -> None:
+        """Require that the grants since any earlier one are within the limit and what has flowed in since then.
+
+        What a settlement gives back counts as never granted. So it may not come on top of what flowed in for it. What
+        flowed in is rounded up: a ledger that answers in whole units may round in its client's favour.
+        """
+        window = self.setup.window
+        for start in sorted({grant.at for grant in account.grants.values()} | {self.now}, reverse=True):
+            sums = _plus(amounts, self._sum([grant for grant in account.grants.values() if grant.at >= start]))
+            most = tuple(-(-limit * (window + self.now - start) // window) for limit in account.greatest)
+            told = f"{shown(sums)} granted on {key} in {self.now - start} microseconds, in which {shown(most)} may be"
+            self._require("flow", all(s <= m for s, m in zip(sums, most, strict=True)), told)
+            if start < self.now and any(s == m for s, m in zip(sums, most, strict=True)):
+                self.exercised.add("flow")
 
     def _sum(self, grants: "list[Grant]") -> Amounts:
         """Return what grants still take: all of it while they live, and afterwards what was spent."""
@@ -297,7 +316,8 @@ class CapacityJudge(Judge):
         self.accounts[key] = evolve(account, taken=_minus(account.limits, now))
 
     def _after_set_limits(self, before: dict[str, Amounts], reply: None, key: str, limits: Amounts) -> None:
-        after = evolve(self.accounts[key], limits=limits)
+        account = self.accounts[key]
+        after = evolve(account, limits=limits, greatest=tuple(map(max, account.greatest, limits)))
         self.accounts[key] = after
         told = f"{shown(before[key])} remained, and now {shown(self.view[key])}"
         self._require("resized", self.view[key] == after.remaining, told)

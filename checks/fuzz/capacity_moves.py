@@ -19,6 +19,8 @@ WHO = 6
 TURNS = 240
 LINES = 12
 """Of Python, that a call is taken to run until one was seen."""
+SWEEP = 4
+"""Lines at which one move halts one settlement after the other."""
 
 
 def setup_of(shape: int) -> CapacitySetup:
@@ -40,6 +42,9 @@ def ways_of(steps: tuple[tuple[object, ...], ...]) -> Iterator[tuple[tuple[objec
 
 class CapacityMoves(JudgedMoves):
     """Moves over the judge of a ledger."""
+
+    _swept = False
+    """Whether settlements of this history have been halted all over."""
 
     def _do(self, move: str, who: int, turn: int) -> None:
         CAPACITY_MOVES[move](self, who, turn)
@@ -102,6 +107,19 @@ class CapacityMoves(JudgedMoves):
         if grant is not None:
             self._judge.call("settle", key, taken, grant.amounts, _used(grant, turn))
 
+    def settle_what_flowed_in(self, who: int, turn: int) -> None:
+        """Take everything, take what has flowed in for it, settle the first, and take what that gives back."""
+        key = KEYS[who % 2]
+        if not self._provokes("flow") or not self._judge.declared.gives_back:
+            return
+        taken = self._acquire(key, self._remaining(key))
+        self._wait(0)
+        self._acquire(key, self._remaining(key))
+        grant = self._judge.accounts[key].grants.get(taken)
+        if grant is not None:
+            self._judge.call("settle", key, taken, grant.amounts, _used(grant, turn))
+            self._acquire(key, self._remaining(key))
+
     def cross_a_window(self, who: int, turn: int) -> None:
         """Take everything at the end of a window, and again at the beginning of the next."""
         key = KEYS[who % 2]
@@ -134,15 +152,33 @@ class CapacityMoves(JudgedMoves):
         self._race(("acquire", (key, first, amounts)), ("acquire", (key, second, amounts)), who, turn)
 
     def race_to_settle(self, who: int, turn: int) -> None:
-        """Settle at the same moment one grant twice, two grants, or one while another is asked for."""
+        """Settle at the same moment two grants, or one while another is asked for."""
         live = self._live()
         if not live or not self._provokes("race"):
             return
-        one, other = live[turn % len(live)], live[(turn + who % 2) % len(live)]
+        one, other = live[turn % len(live)], live[(turn + 1) % len(live)]
         first, second = (_settling(*each) for each in (one, other))
-        if who % 3 == 2:
+        if who % 2:
             second = ("acquire", (one[0], self._names(1)[0], self._judge.setup.limits))
         self._race(first, second, who, turn)
+
+    def race_to_settle_twice(self, who: int, turn: int) -> None:
+        """Settle one grant twice at the same moment, and so one grant after the other, each halted further on.
+
+        Together they are halted all over a settlement, in steps where it is long. Once in a history is enough: such
+        calls wait for each other, and that takes time.
+        """
+        key = KEYS[who % 2]
+        if self._swept or not self._provokes("race") or not self._provokes("settled.once"):
+            return
+        self._swept = True
+        for place in range(SWEEP):
+            name = self._acquire(key, tuple(1 for _ in self._judge.setup.limits))
+            grant = self._judge.accounts[key].grants.get(name)
+            if grant is None:
+                return
+            both = _settling(key, name, grant)
+            self._race(both, both, who, turn + place * TURNS // SWEEP)
 
     # --- how ----------------------------------------------------------------------------------------------------------
 
@@ -153,7 +189,7 @@ class CapacityMoves(JudgedMoves):
         if not self._provokes("refused") and not self._judge.accounts[key].fits(together):
             return
         lines = self._judge.lines.get(first[0], LINES)
-        self._judge.call("race", first, second, lines * (turn // 3) // (TURNS // 3))
+        self._judge.call("race", first, second, lines * (turn % TURNS // 3) // (TURNS // 3))
 
     def _take(self, key: str, turn: int) -> str:
         remaining, limits = self._remaining(key), self._judge.setup.limits
@@ -217,10 +253,12 @@ CAPACITY_MOVES: Mapping[str, Callable[[CapacityMoves, int, int], object]] = {
         CapacityMoves.repeat,
         CapacityMoves.wait,
         CapacityMoves.settle_late,
+        CapacityMoves.settle_what_flowed_in,
         CapacityMoves.cross_a_window,
         CapacityMoves.resize,
         CapacityMoves.restart,
         CapacityMoves.race_to_take,
         CapacityMoves.race_to_settle,
+        CapacityMoves.race_to_settle_twice,
     )
 }

@@ -172,6 +172,11 @@ LAWS: tuple[Law, ...] = (
         exact=lambda declared: declared.exact,
     ),
     _of_capacity(
+        "flow",
+        "no interval sees more granted than the limit and what flows in while it lasts",
+        expiry=lambda declared: declared.expiry is Expiry.GRADUAL,
+    ),
+    _of_capacity(
         "race",
         "two calls at the same moment come to what one after the other comes to (ADM-2)",
         concurrent=lambda declared: declared.concurrent,

@@ -117,13 +117,13 @@ def _refused(error: ValueError, reason: str) -> Answer:
 
 def token_throttle_subject() -> Subject:
     """Return the limiter as it comes."""
-    return Subject(Kind.CAPACITY, TokenThrottleLedger, CLAIMS, (_LATE,), ENGINE)
+    return Subject(Kind.CAPACITY, TokenThrottleLedger, CLAIMS, (_LATE, _POURED), ENGINE)
 
 
 def token_throttle_bounded_subject() -> Subject:
     """Return the limiter with its own bound: no reservation is refunded after a window."""
     return Subject(
-        Kind.CAPACITY, lambda setup: TokenThrottleLedger(setup, setup.window / 1_000_000), CLAIMS, engine=ENGINE
+        Kind.CAPACITY, lambda setup: TokenThrottleLedger(setup, setup.window / 1_000_000), CLAIMS, (_POURED,), ENGINE
     )
 
 
@@ -145,6 +145,21 @@ _LATE = ListedDeviation(
         ("tick", 130_000_000),
         ("acquire", "a", "g1", (8,)),
         ("settle", "a", "g0", (8,), (0,)),
+    ),
+    CapacitySetup((8,)),
+)
+_POURED = ListedDeviation(
+    "refunds on top of the flow",
+    "flow",
+    "a refund is poured on top of what time has filled in for it, even where another has taken that: just inside the "
+    "window, 15 of 8 are granted at one moment, with and without a bound on a reservation's lifetime; "
+    f"seen in {ENGINE}",
+    (
+        ("acquire", "a", "g0", (8,)),
+        ("tick", 63_000_000),
+        ("acquire", "a", "g1", (7,)),
+        ("settle", "a", "g0", (8,), (0,)),
+        ("acquire", "a", "g2", (8,)),
     ),
     CapacitySetup((8,)),
 )
