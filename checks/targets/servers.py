@@ -3,6 +3,7 @@
 They serve tests, fuzzing and measurements; a deployment has its own. A server that cannot start is an error.
 """
 
+import os
 import shutil
 import subprocess
 import time
@@ -27,13 +28,21 @@ def runs(pid: int) -> bool:
     return _status(pid)[:1] not in ([], ["Z"])
 
 
-def _children_of(parent: int) -> list[int]:
-    numbers = (int(folder.name) for folder in Path("/proc").glob("[0-9]*"))
-    return [pid for pid in numbers if _status(pid)[1:2] == [str(parent)]]
+def _at_work_in(folder: Path) -> list[int]:
+    """Return the processes whose working directory is `folder`, whoever started them."""
+    place = os.stat(folder)
+    return [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if runs(pid) and _works_in(pid, place)]
+
+
+def _works_in(pid: int, place: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(os.stat(f"/proc/{pid}/cwd"), place)
+    except OSError:
+        return False
 
 
 def _status(pid: int) -> list[str]:
-    """Return the state of a process, its parent, and more; empty where it does not exist."""
+    """Return the state of a process, and more; empty where it does not exist."""
     try:
         # The name before the last bracket may hold anything.
         return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
@@ -61,12 +70,16 @@ class PostgresServer:
 
     @property
     def processes(self) -> list[int]:
-        """Ids of its processes, the first one's parent first; empty where it is down."""
+        """Ids of its processes, the one that started the others first; empty where it is down.
+
+        Sessions that have outlived that one are among them: they still write, so nothing may start beside them.
+        """
+        found = _at_work_in(self._folder)
         try:
             first = int((self._folder / "postmaster.pid").read_text("ascii").split("\n", 1)[0])
         except (OSError, ValueError):
-            return []
-        return [pid for pid in (first, *_children_of(first)) if runs(pid)]
+            return found
+        return sorted(found, key=lambda pid: pid != first)
 
     def crash(self) -> None:
         """Stop it as a crash would: without a checkpoint, with every session cut off."""

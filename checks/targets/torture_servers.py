@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 
 from attrs import frozen
 
-from kvescrow.checks.targets.servers import PostgresServer, ValkeyServer, runs
+from kvescrow.checks.targets.servers import PostgresServer, ValkeyServer
 from kvescrow.checks.targets.torture import CONFIG, EVERYWHERE, KEYRING, ReferenceSite, evidence_of
 from kvescrow.checks.torture.clock import SteppedClock
 from kvescrow.checks.torture.faults import FaultKind
@@ -150,11 +150,10 @@ class ServerStore:
                 time.sleep(0.02)
 
     def kill(self) -> None:
-        """Kill every process of the server."""
-        processes = self._server.processes
-        self._signal(signal.SIGKILL)
+        """Kill every process of the server, those that it starts meanwhile and those that outlive it included."""
         until = time.monotonic() + _SECONDS
-        while self._server.processes or any(map(runs, processes)):
+        while self._server.processes:
+            self._signal(signal.SIGKILL)
             if time.monotonic() > until:
                 raise StoreDown("the server does not die")
             time.sleep(0.005)
