@@ -24,7 +24,7 @@ class Layer(Enum):
     REPLAY = "replay"
     """A workload trace on virtual time shows it."""
     HARNESS = "harness"
-    """A run of the real decoder shows it."""
+    """A run of the real decoder shows it, in a fixed order: in the device's own, what is seen comes and goes."""
 
 
 @frozen

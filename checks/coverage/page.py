@@ -42,7 +42,7 @@ _MEANS = {
     Layer.FUZZ: "a run of the fuzzer beside the reference shows it",
     Layer.VECTORS: "a hand-written scenario shows it",
     Layer.REPLAY: "a workload trace on virtual time shows it",
-    Layer.HARNESS: "a run of the real decoder shows it",
+    Layer.HARNESS: "a run of the real decoder, in a fixed order, shows it",
 }
 
 

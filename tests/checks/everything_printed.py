@@ -24,6 +24,9 @@ from kvescrow.checks.fuzz.run import Run
 from kvescrow.checks.mutate import mutants_of
 from kvescrow.checks.mutate.runs import fuzzed_runs
 from kvescrow.checks.targets.registry import subject_called
+from kvescrow.gpu_harness.conform import Settings
+from kvescrow.gpu_harness.conform.harness import conform_on, of_hazards
+from kvescrow.gpu_harness.conform.platform import open_platform
 from kvescrow.spec.render import render_documents
 from kvescrow.spec.tables.promise import PROMISE
 from kvescrow.spec.tables.registry import ALL_TABLES, digest
@@ -91,6 +94,15 @@ def fuzzed(target: str) -> object:
     return [run.drawn, failure, [goal.name for goal in run.coverage.holes()]]
 
 
+def conformed(root: Path) -> object:
+    """Return the journals of the decoder in a fixed order, with a killed worker."""
+    settings = Settings(fixed_order=True, growth=True, kills=(8,))
+    with open_platform(settings) as platform, tempfile.TemporaryDirectory() as folder:
+        offered, hazards = of_hazards(settings, platform)
+        conform_on(platform, offered, hazards, journal=Path(folder, "run.jsonl"))
+        return [path.read_text("utf-8") for path in sorted(Path(folder).iterdir())]
+
+
 PARTS: Mapping[str, Callable[[Path], object]] = {
     "documents": documents,
     "digest of the tables": lambda root: digest(),
@@ -104,6 +116,7 @@ PARTS: Mapping[str, Callable[[Path], object]] = {
     "fuzz of the ledger": lambda root: fuzzed("ledger-memory"),
     "fuzz of the pages": lambda root: fuzzed("pages"),
     "fuzz of both": lambda root: fuzzed("composed"),
+    "conform in a fixed order": conformed,
     "runs of mutation": lambda root: [repr(run) for run in fuzzed_runs(3, 1)],
     "mutants": lambda root: [f"{m.name}: {m.change}" for table in ALL_TABLES for m in mutants_of(table)],
 }

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from attrs import evolve
@@ -19,7 +21,7 @@ from kvescrow.checks.explore import instance_called
 from kvescrow.checks.explore.interpreter import Oracle, State
 from kvescrow.checks.fuzz.coverage import Coverage
 from kvescrow.checks.fuzz.profiles import PROFILES
-from kvescrow.gpu_harness.conform import ConformFault
+from kvescrow.gpu_harness.conform import ConformFault, Verdict
 from kvescrow.spec.tables.account import ACCOUNT
 from kvescrow.spec.tables.execution import EXECUTION, TICKET
 from kvescrow.spec.tables.promise import PROMISE
@@ -154,8 +156,7 @@ def test_the_search_does_not_see_what_its_instances_leave_out() -> None:
     assert {name.split(".")[1] for name in missing} == {"forget"}
 
 
-def test_vectors_see_rows_and_a_failing_one_is_told(repository: Path) -> None:
-    assert {GRANT, CAPACITY} <= shown_by_vectors("tests.vectors:vectors", repository, ALL_TABLES)
+def test_a_vector_that_fails_is_told(repository: Path) -> None:
     with pytest.raises(UserError, match="scenario planted fails"):
         shown_by_vectors("tests.checks.test_coverage:failing", repository, ALL_TABLES)
 
@@ -194,17 +195,29 @@ def test_one_layer_is_asked_and_named(capsys: pytest.CaptureFixture[str], tmp_pa
     assert written["goals"][GRANT] == ["prove"]
 
 
-def test_a_run_of_the_harness_that_does_not_pass_is_no_coverage(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def broken(*_: object) -> None:
-        raise ConformFault("they disagree")
+def breaks_off(*_: object) -> Iterator[object]:
+    raise ConformFault("they disagree")
 
-    monkeypatch.setattr("kvescrow.gpu_harness.conform.courses.courses", broken)
+
+def is_refuted(*_: object) -> Iterator[object]:
+    yield SimpleNamespace(name="planted", result=SimpleNamespace(verdict=Verdict.REFUTED, summary="a page was wrong"))
+
+
+@pytest.mark.parametrize(
+    ("courses", "why"),
+    [
+        (breaks_off, "a run broke off (ConformFault: they disagree)"),
+        (is_refuted, "the run planted did not pass:\na page was wrong"),
+    ],
+)
+def test_a_run_of_the_harness_that_does_not_pass_is_no_coverage(
+    courses: Callable[..., object], why: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("kvescrow.gpu_harness.conform.courses.courses", courses)
     with pytest.raises(SystemExit) as ended:
         main(["coverage", "--layer", "harness"])
     assert ended.value.code == 3
-    assert "harness was not run: a run broke off (ConformFault: they disagree)" in capsys.readouterr().out
+    assert f"harness was not run: {why}" in capsys.readouterr().out
 
 
 # --- the gate ---------------------------------------------------------------------------------------------------------
