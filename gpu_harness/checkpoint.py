@@ -98,7 +98,7 @@ def _refuse_other_models(path: Path, config: dict[str, Any]) -> None:
 def _number(path: Path, config: dict[str, Any], name: str, default: int | None = None) -> int:
     value = config.get(name)
     value = default if value is None else value
-    if not isinstance(value, int) or value <= 0:
+    if type(value) is not int or value <= 0:
         raise UserError(f"{path}: field {name} is {value!r}, and must be a positive integer")
     return value
 

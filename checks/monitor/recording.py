@@ -157,9 +157,9 @@ class _Recording:
         parent, tokens = values.get("parent"), _list(values.get("tokens") or [], "tokens")
         length = values.get("page_length")
         if "length" in self.decided:
-            fits = isinstance(length, int) and len(tokens) == len(pages) * length
+            fits = type(length) is int and len(tokens) == len(pages) * length
             self._require("length", fits, f"{len(pages)} pages of {length} tokens hold {len(tokens)}")
-        size = length if isinstance(length, int) else 0
+        size = length if type(length) is int else 0
         for place, page in enumerate(pages):
             self._require(
                 "parent",

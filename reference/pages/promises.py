@@ -47,7 +47,7 @@ class PoolRecords:
             ("page_length", page_length, 1),
             ("scope_limit", 0 if scope_limit is None else scope_limit, 0),
         ):
-            if not isinstance(value, int) or value < least:
+            if type(value) is not int or value < least:
                 raise UserError(f"{name}: {value!r} is not an integer of {least} or more (page 0 is the sink)")
         self.page_length = page_length
         self.usable = pages - 1
@@ -79,12 +79,14 @@ class PoolRecords:
 
     def admit(self, holder: str, scope: PrefixScope, units: int) -> PageReply:
         """Promise `units` pages to a new holder: new pages, and hits that nobody holds (PAG-1, PAG-5)."""
+        _check_units(units)
         available = self._available()
         outcome = self._admit(holder, scope, units)
         return self._promise_reply("admit", holder, outcome, available, units, {"units": units, "scope": scope})
 
     def grow(self, holder: str, units: int) -> PageReply:
         """Promise `units` more pages to an admitted holder (GRO-2)."""
+        _check_units(units)
         available = self._available()
         outcome = self._grow(holder, units)
         return self._promise_reply("grow", holder, outcome, available, units, {"units": units})
@@ -210,3 +212,8 @@ class PoolRecords:
     ) -> None:
         if self._recorder is not None:
             self._recorder(PageEvent(event, page, holder, parameters, *outcome, seq))
+
+
+def _check_units(units: int) -> None:
+    if type(units) is not int:
+        raise UserError(f"units is {units!r}: give an integer of pages")

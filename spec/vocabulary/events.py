@@ -1,19 +1,40 @@
 """The events that a ledger accepts, as frozen records.
 
 Times are integer microseconds on the store's clock. Amounts are integers in the pool's unit (tokens or pages).
-Constructors refuse values of the wrong kind at once; what a *domain* error means (an amount of zero, say) is the
-table's to decide.
+Constructors refuse values of the wrong kind at once: an integer is an `int`, and no float or bool that is equal to one.
+What a *domain* error means (an amount of zero, say) is the table's to decide, but for a lease, which is never zero.
 """
 
 from enum import Enum
+from typing import Any, TypeVar
 
-from attrs import field, frozen, validators
+from attrs import frozen
 
+from kvescrow.spec.vocabulary.errors import UserError
 from kvescrow.spec.vocabulary.states import StopOutcome
+
+T = TypeVar("T")
 
 MICROSECONDS_PER_SECOND = 1_000_000
 
-_positive = [validators.instance_of(int), validators.gt(0)]
+
+def _checked(kind: type[T]) -> type[T]:
+    """Let constructors of `kind` check every integer: in one function written for it, since events are many."""
+    names = [name for name, of in kind.__annotations__.items() if of is int]
+    wrong = [f"self.{name}.__class__ is not int" for name in names]
+    wrong += ["self.lease < 1"] if "lease" in names else []
+    known: dict[str, Any] = {"names": names, "refuse": _refuse}
+    exec(f"def check(self):\n    if {' or '.join(wrong)}:\n        refuse(self, names)", known)
+    kind.__attrs_post_init__ = known["check"]  # type: ignore[attr-defined]  # attrs calls it
+    return kind
+
+
+def _refuse(event: object, names: list[str]) -> None:
+    for name in names:
+        value = getattr(event, name)
+        if type(value) is not int:
+            raise UserError(f"{type(event).__name__}.{name} is {value!r}: give an integer")
+    raise UserError(f"{type(event).__name__}.lease is 0 or less: give microseconds above 0")
 
 
 class LedgerEventKind(Enum):
@@ -64,6 +85,7 @@ class Key:
 
 
 @frozen
+@_checked
 class Receipt:
     """An owner's signed statement that one execution has stopped (REC-1).
 
@@ -84,6 +106,7 @@ class Receipt:
 
 
 @frozen
+@_checked
 class Reserve:
     """Ask for `amount` for `key`."""
 
@@ -97,21 +120,23 @@ class Reserve:
     """Least time in which the work can be useful (ADM-7)."""
     max_wait: int = 0
     """Longest time in the queue; 0 asks for an immediate answer (QUE-1)."""
-    lease: int = field(default=30 * MICROSECONDS_PER_SECOND, validator=_positive)
+    lease: int = 30 * MICROSECONDS_PER_SECOND
     """How long the gateway keeps RESERVED without renewal."""
     authorised: bool = True
     """Whether the caller may reserve for this tenant (ADM-3)."""
 
 
 @frozen
+@_checked
 class Promote:
     """Try to admit a queued reservation."""
 
     key: Key
-    lease: int = field(default=30 * MICROSECONDS_PER_SECOND, validator=_positive)
+    lease: int = 30 * MICROSECONDS_PER_SECOND
 
 
 @frozen
+@_checked
 class Start:
     """Take ownership of a RESERVED reservation."""
 
@@ -119,11 +144,12 @@ class Start:
     life: int
     owner: str
     """Incarnation of the worker, unique to one process start."""
-    lease: int = field(default=10 * MICROSECONDS_PER_SECOND, validator=_positive)
+    lease: int = 10 * MICROSECONDS_PER_SECOND
     authorised: bool = True
 
 
 @frozen
+@_checked
 class Extend:
     """Ask for `bound` in all: an absolute value, so that a retry charges nothing twice."""
 
@@ -135,6 +161,7 @@ class Extend:
 
 
 @frozen
+@_checked
 class ReportUsage:
     """State the units used so far by this generation."""
 
@@ -146,6 +173,7 @@ class ReportUsage:
 
 
 @frozen
+@_checked
 class Cancel:
     """Ask that this life of the key ends."""
 
@@ -155,6 +183,7 @@ class Cancel:
 
 
 @frozen
+@_checked
 class Preempt:
     """Ask that this execution stops and its reservation is queued again."""
 
@@ -176,6 +205,7 @@ class Finish:
 
 
 @frozen
+@_checked
 class Renew:
     """Renew the lease; `life` matters while RESERVED, owner and generation while running."""
 
@@ -183,7 +213,7 @@ class Renew:
     life: int
     owner: str = ""
     generation: int = 0
-    lease: int = field(default=10 * MICROSECONDS_PER_SECOND, validator=_positive)
+    lease: int = 10 * MICROSECONDS_PER_SECOND
     authorised: bool = True
 
 
@@ -205,6 +235,7 @@ class Fence:
 
 
 @frozen
+@_checked
 class ForceRelease:
     """Release an execution that is no longer heard of, without any proof that it has stopped.
 
@@ -226,6 +257,7 @@ class Forget:
 
 
 @frozen
+@_checked
 class Tick:
     """Read the clock: `now` is what it shows; the ledger's time never goes back (LEA-6)."""
 
@@ -233,6 +265,7 @@ class Tick:
 
 
 @frozen
+@_checked
 class SetPoolLimit:
     """Set the usable pool."""
 
@@ -240,6 +273,7 @@ class SetPoolLimit:
 
 
 @frozen
+@_checked
 class SetTenantLimit:
     """Set one tenant's capacity limit."""
 
@@ -248,6 +282,7 @@ class SetTenantLimit:
 
 
 @frozen
+@_checked
 class SetBudget:
     """Set one tenant's period budget."""
 

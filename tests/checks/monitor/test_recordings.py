@@ -73,6 +73,7 @@ def test_a_right_recording_passes_and_says_what_it_cannot_decide(tmp_path: Path)
         ((stored("b", parent="a"),), "parent", 1),
         ((stored("a", "b"), removed("a")), "leaves", 2),
         ((stored("a", token_ids=[1, 2, 3]),), "length", 1),
+        ((stored("a", token_ids=[1], block_size=True),), "length", 1),
         ((stored("a"), removed("a"), stored("a", first=8)), "digest", 3),
         ((stored("a"), stored("b")), "digest", 2),
         ((stored("a"), stored("a", extra_keys=[["salt"]])), "digest", 2),

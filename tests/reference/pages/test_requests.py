@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 from attrs import evolve
@@ -383,3 +384,12 @@ def test_packed_tokens_serve_as_well() -> None:
 def test_a_users_mistake_names_the_field(make: object, field: str) -> None:
     with pytest.raises(UserError, match=f"^{field}: "):
         make()
+
+
+@pytest.mark.parametrize("units", [2.0, 1.5, True, "2", None])
+def test_units_are_integers(units: Any) -> None:
+    pool = PagePool(8, 4)
+    for ask in (lambda: pool.admit("h", PrefixScope("a", page_length=4), units), lambda: pool.grow("h", units)):
+        with pytest.raises(UserError, match=r"^units is .*: give an integer of pages"):
+            ask()
+    assert (pool.seq, pool.snapshot().promised) == (0, {})
