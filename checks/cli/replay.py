@@ -163,6 +163,14 @@ def _run(
             progress=lambda ended, offered: advance(ended, offered, "requests"),
             on_offer=offers.append,
         )
+        if not monitor.events:
+            became = {**figures.refused, **figures.expired, "cancelled": figures.cancelled}
+            reasons = ", ".join(f"{reason} {count}" for reason, count in became.items() if count)
+            raise UserError(
+                f"{settings.source}: no request of {trace.name} came from the queue to the ledger "
+                f"({reasons}), so nothing was checked: let requests wait longer (times.queue_wait, or queue_wait of "
+                "their class)"
+            )
         verdict = monitor.finish()
     if records is not None:
         _write_records(records, trace, settings, figures, offers, verdict)

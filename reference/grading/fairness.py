@@ -4,6 +4,8 @@ The resource is reserved tokens, counted at dispatch; the interval is any in whi
 that waits and is not kept back by a limit of its own. Over each such interval, with E the largest request:
 
     |R_i/w_i - R_j/w_j| <= E/w_i + E/w_j
+
+The watch is the scheduler's own. What is here only reads from records who waited and who was served, in which order.
 """
 
 from collections import Counter

@@ -13,7 +13,8 @@ other was served, and that is at most the pool less the one token that served it
 tokens in the interval, the first is R >= m*T - E. An interval ends where one of the two ceases to wait or is blocked
 by its own limit. The first two bounds are attained, and never passed, in all histories of small instances.
 
-An amount and its normalised form are exact: tokens over weights are held as `Fraction`s.
+An amount and its normalised form are exact: tokens over weights are held as `Fraction`s. There is one watch: a replay
+tells it what the queue does, and `grading.fairness` tells it, after a run, what the records say.
 """
 
 from collections.abc import Mapping

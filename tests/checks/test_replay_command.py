@@ -133,3 +133,12 @@ def test_a_plot_says_how_near_the_bound_the_service_came() -> None:
     _service(axes, {"curves": {"service": {"all/a": 5, "all/b": 2}}, "fairness": {"tenants": pair, "classes": None}})
     assert axes.get_xlabel() == "widest gap 3, bound 8 tokens over weight, while both wait"
     assert [bar.get_height() for bar in axes.patches] == [5, 2]
+
+
+def test_a_run_that_never_asks_the_ledger_names_the_setting(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = tmp_path / "hasty.toml"
+    settings.write_text("[times]\nqueue_wait = 0\n")
+    assert run("mooncake", "--requests", "3", "--order", "fair", "--config", str(settings)) == 2
+    told = capsys.readouterr().err
+    assert "hasty.toml: no request of mooncake came from the queue to the ledger (" in told
+    assert "times.queue_wait" in told
