@@ -3,13 +3,16 @@
 import re
 from pathlib import Path
 
+from kvescrow.checks.cli.report import command
+
 ROOT = Path(__file__).resolve().parents[1]
 KEPT = ("docs/images", "docs/measurements")
 LINK = re.compile(r"\]\(([^)#\s]+)\)")
 
 
 def _pages() -> list[Path]:
-    return [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs/measurements").glob("*.md")]
+    folders = ("docs", *KEPT)
+    return [ROOT / "README.md", *(page for folder in folders for page in (ROOT / folder).glob("*.md"))]
 
 
 def _linked() -> set[Path]:
@@ -19,6 +22,13 @@ def _linked() -> set[Path]:
         for link in LINK.findall(page.read_text())
         if "://" not in link
     }
+
+
+def test_the_site_shows_every_kept_measurement(tmp_path: Path) -> None:
+    command.main(["--root", str(ROOT), str(tmp_path / "site")], standalone_mode=False)
+    shown = (tmp_path / "site" / "measurements.html").read_text("utf-8")
+    kept = [path.stem for path in (ROOT / "docs" / "measurements").glob("*.json")]
+    assert kept and [name for name in kept if name not in shown] == []
 
 
 def test_every_link_of_the_pages_leads_to_a_file() -> None:
