@@ -65,7 +65,7 @@ class PagedDecoder:
         self.slots, self.positions = slots, positions
         self._turns = rope_table(weights.shape, positions, device)
         self._sampled = torch.zeros(slots, dtype=torch.int64, device=device)
-        self._attention = GatheredAttention(weights.shape, recipe)
+        self._attention = GatheredAttention(weights.shape, recipe, weights.dtype)
         self._kernels = _kernels(memory, positions, watched) if recipe.kernels else None
         self._inspector = self._kernels or (Inspector(memory) if watched else Unwatched(memory))
         self._replays = Replays(memory.device) if recipe.replayed else None

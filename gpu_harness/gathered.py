@@ -11,6 +11,7 @@ from attrs import frozen
 
 from kvescrow.gpu_harness.arithmetic import ATTENTION_BLOCK, Recipe, attend_block, combine_blocks, in_buckets
 from kvescrow.gpu_harness.model import ModelShape
+from kvescrow.gpu_harness.pages import PAGE_LENGTH
 from kvescrow.gpu_harness.plan import StepPlan, Tile
 
 
@@ -22,10 +23,15 @@ class View:
     `beyond` [tiles, tokens, 1, 1]: places after a context, among those after its full blocks; None: there are none.
     `hidden`: what each query row must not see, [items, rows, ATTENTION_BLOCK], an item being (tile, block); or for
     fused attention what it sees, [tiles, 1, queries, tokens], and None: it sees all.
+    `gathered` [2 x tiles x pages, PAGE_LENGTH, kv_heads, head_size]: where the K and V of one layer after the other are
+    put, since memory that is new to every layer costs more time than what is written to it. `wide`: the same in fp32,
+    where products are in fp32 and the pool is not.
     """
 
     tile: Tile
     halves: torch.Tensor
+    gathered: torch.Tensor
+    wide: torch.Tensor | None
     beyond: torch.Tensor | None
     hidden: torch.Tensor | None
 
@@ -36,6 +42,8 @@ class GatheredAttention:
 
     shape: ModelShape
     recipe: Recipe
+    dtype: torch.dtype
+    """Of the pool."""
 
     def views(self, plan: StepPlan) -> tuple[View, ...]:
         """The views of a step's tiles."""
@@ -55,6 +63,12 @@ class GatheredAttention:
             whole[_batch_rows(tile)] = part
         return whole
 
+    def _room(self, tile: Tile) -> tuple[torch.Tensor, torch.Tensor]:
+        """Which halves of pages are to be gathered, and where they are put."""
+        keys = tile.table.flatten() * 2
+        size = (2 * len(keys), PAGE_LENGTH, self.shape.kv_heads, self.shape.head_size)
+        return torch.cat([keys, keys + 1]), torch.empty(size, dtype=self.dtype, device=keys.device)
+
     # --- in blocks of fixed length ----------------------------------------------------------------------------------
 
     def _block_view(self, tile: Tile) -> View:
@@ -62,7 +76,9 @@ class GatheredAttention:
         positions = F.pad(positions, (0, self._block_rows(tile) - positions.shape[1]))  # padding sees one token
         places = torch.arange(tile.blocks * ATTENTION_BLOCK, device=positions.device)
         hidden = positions[:, None, :, None] < places.view(1, -1, 1, ATTENTION_BLOCK)
-        return View(tile, _halves(tile), _beyond(tile, places), hidden.flatten(0, 1))
+        halves, gathered = self._room(tile)
+        wide = None if self.dtype == torch.float32 else torch.empty_like(gathered, dtype=torch.float32)
+        return View(tile, halves, gathered, wide, _beyond(tile, places), hidden.flatten(0, 1))
 
     def _block_rows(self, tile: Tile) -> int:
         """Query rows of an item: (token, head of the group), then padding."""
@@ -105,18 +121,22 @@ class GatheredAttention:
         """
         contexts = _gathered(pages, view)
         _clear_beyond(contexts[1:], view)
-        keys, values = contexts.float().view(2, -1, ATTENTION_BLOCK, *pages.shape[-2:]).unbind(0)
+        if view.wide is not None:
+            contexts = view.wide.copy_(view.gathered)
+        keys, values = contexts.view(2, -1, ATTENTION_BLOCK, *pages.shape[-2:]).unbind(0)
         return keys, values
 
     # --- fused ------------------------------------------------------------------------------------------------------
 
     def _fused_view(self, tile: Tile) -> View:
         places = torch.arange(tile.blocks * ATTENTION_BLOCK, device=tile.ends.device)
+        halves, gathered = self._room(tile)
         if tile.tokens is None:
-            return View(tile, _halves(tile), _beyond(tile, places), tile.positions[:, None, :, None] >= places)
+            seen = tile.positions[:, None, :, None] >= places
+            return View(tile, halves, gathered, None, _beyond(tile, places), seen)
         sees_all = tile.size == 1 or _is_whole_context(tile)
         seen = tile.positions[:, None, :, None] >= places[: tile.tokens]
-        return View(tile, _halves(tile), None, None if sees_all else seen)
+        return View(tile, halves, gathered, None, None, None if sees_all else seen)
 
     def _fused(self, q: torch.Tensor, pages: torch.Tensor, view: View) -> torch.Tensor:
         """[used rows, query width], computed in the model's own type."""
@@ -154,11 +174,6 @@ def _is_whole_context(tile: Tile) -> bool:
     return tile.tokens == tile.size
 
 
-def _halves(tile: Tile) -> torch.Tensor:
-    keys = tile.table.flatten() * 2
-    return torch.cat([keys, keys + 1])
-
-
 def _beyond(tile: Tile, places: torch.Tensor) -> torch.Tensor:
     beyond = places[tile.full_blocks * ATTENTION_BLOCK :] >= tile.ends[:, None]
     return beyond[:, :, None, None]
@@ -166,8 +181,8 @@ def _beyond(tile: Tile, places: torch.Tensor) -> torch.Tensor:
 
 def _gathered(pages: torch.Tensor, view: View) -> torch.Tensor:
     """K and V [2, tiles, tokens, kv_heads, head_size] of a tile's pages in one layer, whole blocks of them."""
-    taken = pages.flatten(0, 1).index_select(0, view.halves)
-    return taken.view(2, view.tile.count, -1, *pages.shape[-2:])
+    torch.index_select(pages.flatten(0, 1), 0, view.halves, out=view.gathered)
+    return view.gathered.view(2, view.tile.count, -1, *pages.shape[-2:])
 
 
 def _clear_beyond(contexts: torch.Tensor, view: View) -> None:

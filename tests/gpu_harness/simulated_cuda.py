@@ -17,12 +17,15 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+
+from kvescrow.gpu_harness import streams_cuda
 
 aten = torch.ops.aten
 DEVICE = torch.device("cuda", 0)
@@ -426,6 +429,8 @@ def simulated_cuda(monkeypatch: pytest.MonkeyPatch, seed: int) -> Iterator[Simul
     monkeypatch.setattr(torch.inference_mode, "__enter__", lambda _: None)
     monkeypatch.setattr(torch.inference_mode, "__exit__", lambda *_: None)
     monkeypatch.setattr(torch.backends.cuda, "preferred_blas_library", lambda name=None: "default")
+    # Here only what can never come is waited for in vain, which the simulation notices itself.
+    monkeypatch.setattr(streams_cuda, "time", SimpleNamespace(monotonic_ns=lambda: 0, sleep=lambda _: None))
     _interpret_kernels(cuda, monkeypatch, hold)
     lifts = torch._C._only_lift_cpu_tensors()
     torch._C._set_only_lift_cpu_tensors(True)

@@ -64,13 +64,13 @@ def test_kernels_that_cannot_be_launched_are_passed_over_with_the_reason(
 
     on_cuda = cast("Device", SimpleNamespace(is_cuda=True))
     monkeypatch.setattr(probe, "probe_exactness", probed)
-    monkeypatch.setattr(probe, "absent", lambda _: "")
+    monkeypatch.setattr(probe, "absent", lambda *_: "")
     result = exact_recipe(on_cuda, weights_of(torch.float32))
     assert (result.recipe, result.exact) == (FIXED_SIZE, True)
     assert result.passed_over == tuple(
         f"{recipe.name}: launching raised CompilationError" for recipe in (KERNELS, OWN_PRODUCTS)
     )
-    monkeypatch.setattr(probe, "absent", lambda _: "triton is not installed")
+    monkeypatch.setattr(probe, "absent", lambda *_: "triton is not installed")
     assert exact_recipe(on_cuda, weights_of(torch.float32)).passed_over == (f"{KERNELS.name}: triton is not installed",)
 
 
