@@ -70,6 +70,7 @@ class PagedDecoder:
         self._inspector = self._kernels or (Inspector(memory) if watched else Unwatched(memory))
         self._replays = Replays(memory.device) if recipe.replayed else None
         self._ring = ring or DescriptorRing(memory.device)
+        recipe.products(weights)  # made here, and not by the first step on the stream of that step
         if memory.device.is_cuda:
             torch.cuda.synchronize(device)  # the streams are not ordered after the default stream
 

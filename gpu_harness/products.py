@@ -5,6 +5,9 @@ that takes longer than the product. oneDNN takes weights that were laid out befo
 server, the 30 layers of a 135M model in float32: 8 rows in 32 ms for 53, 32 rows in 73 for 104, 512 rows in 1.00 s for
 1.10. A row's bits are the same in any product of two rows or more, which the probe verifies where exactness is
 promised; they are not those of MKL. The price is a second copy of the weights in memory.
+
+On cuda the weights of products that share their input are put below each other, so that they are one product: the keys'
+and values' alone are too small to keep a device's memory busy. They too are in memory twice then.
 """
 
 from typing import TYPE_CHECKING, cast
@@ -55,10 +58,13 @@ class ModelProducts:
 
 
 def model_products(weights: "ModelWeights", *, laid_out: bool) -> ModelProducts:
-    """The products of a model; `laid_out`: by oneDNN where it can, which copies the weights."""
+    """The products of a model; `laid_out`: by oneDNN where it can, and on cuda side by side, which copies weights."""
     lays = laid_out and _can_lay_out(weights.embedding)
+    joins = laid_out and weights.embedding.is_cuda
 
     def product(*parts: torch.Tensor) -> Product:
+        if joins and len(parts) > 1:
+            return Product((torch.cat(parts),), None)
         return Product(parts, _laid_out(torch.cat(parts)) if lays else None)
 
     layers = tuple(

@@ -46,6 +46,7 @@ class Platform:
         """The weights of an epoch."""
         if epoch not in self._epochs:
             self._epochs[epoch] = tuned(self.base, epoch)
+            self.probe.recipe.products(self._epochs[epoch])
             if self.base.embedding.is_cuda:
                 # Made on the stream of the host, which no other one waits for; that stream alone is waited for here.
                 torch.cuda.current_stream(self.base.embedding.device).synchronize()

@@ -139,6 +139,16 @@ def test_steps_of_kernels_are_captured_and_replayed_with_the_right_bits(
             torch.testing.assert_close(torch.stack(request.logits).double(), plain, atol=1e-4, rtol=0)
 
 
+def test_products_of_one_input_are_one_product_unless_they_have_fixed_tiles(there: Device) -> None:
+    weights = weights_on(there)
+    x = torch.randn(5, SHAPE.hidden).to(there.torch_device)
+    for own_products, count in ((False, 1), (True, 3)):
+        product = evolve(KERNELS, own_products=own_products).products(weights).layers[0].query_key_value
+        assert len(product.weights) == count
+        each = [torch.nn.functional.linear(x, part) for part in weights.plain.layers[0].query_key_value.weights]
+        torch.testing.assert_close(product(x).cpu(), torch.cat(each, dim=-1).cpu())
+
+
 def test_weights_of_a_later_epoch_are_there_before_a_step_reads_them(there: Device) -> None:
     platform = Platform("cuda", weights_on(there), ProbeResult(FIXED_SIZE, True, ""))
     later = platform.weights(1).layers[0].key
