@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.errors import Flaky
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
+from kvescrow.checks.fuzz.constants import none_of_loaded_modules
 from kvescrow.checks.fuzz.differences import Disagreement
 from kvescrow.checks.fuzz.driver import Driver, rotated
 from kvescrow.checks.fuzz.goals import Goal, goals_of
@@ -58,7 +59,8 @@ def failure_of_round(
     """Run `machine` under the seed `number`; return what failed, as `told` tells it, or nothing."""
     seed(number)(machine)
     try:
-        run_state_machine_as_test(machine, settings=profile)
+        with none_of_loaded_modules():
+            run_state_machine_as_test(machine, settings=profile)
     except Disagreement as found:
         return told(found)
     except Flaky as found:

@@ -17,7 +17,6 @@ from kvescrow.checks.fuzz.profiles import PROFILES, settings_of
 from kvescrow.checks.fuzz.result import FAILED, PASSED, UNCOVERED
 from kvescrow.checks.fuzz.run import fuzz
 from kvescrow.checks.targets.ledgers import memory_subject, open_memory
-from kvescrow.checks.targets.pools import pool_subject
 from kvescrow.checks.targets.protocols import LedgerFacts
 from kvescrow.checks.targets.subject import Kind, Subject
 from kvescrow.spec.tables.registry import TABLE_BY_NAME
@@ -30,9 +29,9 @@ def same(one: FuzzResult, other: FuzzResult) -> bool:
     return evolve(one, seconds=0.0) == evolve(other, seconds=0.0)
 
 
-@pytest.mark.parametrize("subject", [memory_subject(), pool_subject()], ids=["ledger", "pages"])
-def test_the_reference_passes_with_every_row_and_guard_seen(subject: Subject) -> None:
-    result = run_of(subject)
+def test_the_reference_passes_with_every_row_and_guard_seen() -> None:
+    # That of pages, which takes a minute, is run for the coverage of the tables (`test_coverage`).
+    result = run_of(memory_subject())
     assert (result.verdict, result.holes, result.failure) == (PASSED, (), "")
     assert result.rows_hit == result.rows > 0
     assert result.guards_hit + len(result.unreachable) == result.guards > 0
