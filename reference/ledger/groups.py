@@ -4,6 +4,7 @@ A store that outlives its process fills in how a group is kept and how its quest
 so a question sees nothing that may still be undone.
 """
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -56,6 +57,7 @@ class GroupedLedger(ABC):
         self._recorder = recorder
         self._line: Line[Ticket] = Line()
         self._ended = False
+        self._process = os.getpid()
 
     # --- what a store fills in --------------------------------------------------------------------------------------
 
@@ -95,6 +97,7 @@ class GroupedLedger(ABC):
 
     def submit_many(self, events: Sequence[LedgerEvent]) -> list[LedgerReply]:
         """Decide `events` one after the other, with no other event between them, and commit them together."""
+        self._check_process()
         for event in events:
             self._check_storable(event)
         group = Group(list(events))
@@ -120,11 +123,16 @@ class GroupedLedger(ABC):
         return self._ask(self._due)
 
     def close(self) -> None:
-        """Give up the store after the calls that are under way; the clock's reading is kept."""
-        self._line.turn(Ticket(), self._end_once)
+        """Give up the store after the calls that are under way; the clock's reading is kept.
+
+        In a process that was forked off it does nothing: the store is open in the other one.
+        """
+        if self._process == os.getpid():
+            self._line.turn(Ticket(), self._end_once)
 
     def _ask(self, question: Callable[[], T]) -> T:
         """Return the answer to `question`, which is asked between two commits."""
+        self._check_process()
         answers: list[T] = []
 
         def ask() -> None:
@@ -133,6 +141,13 @@ class GroupedLedger(ABC):
 
         self._line.turn(Ticket(), ask)
         return answers[0]
+
+    def _check_process(self) -> None:
+        # Two processes on one connection, or one file that is open once, would damage both.
+        if self._process != os.getpid():
+            raise UserError(
+                f"this ledger was opened in process {self._process}, before a fork: open another in this one"
+            )
 
     # --- what follows runs in turns ---------------------------------------------------------------------------------
 

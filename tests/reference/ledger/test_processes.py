@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import runpy
 import subprocess
 import sys
@@ -13,13 +14,14 @@ from threading import Event, Thread
 import pytest
 
 from kvescrow.checks.targets.servers import PostgresServer, ValkeyServer
-from kvescrow.reference.ledger import LedgerConfig, LedgerReply, MemoryLedger
+from kvescrow.reference.ledger import Ledger, LedgerConfig, LedgerReply, MemoryLedger
 from kvescrow.reference.receipts import Keyring
 from kvescrow.spec.vocabulary import Cancel, Decision, Key, Reserve, UserError
 from tests.reference.ledger.sharing import Place, PostgresPlace, ValkeyPlace
 
 ROUNDS = 1_000
 """Races a store."""
+Open = Callable[..., Ledger]
 RACER = Path(__file__).with_name("racer.py")
 FAR = 10**17
 
@@ -130,3 +132,24 @@ def test_a_server_that_crashes_under_load_loses_and_repeats_nothing(
     assert not gateways[0].recovering
     for gateway in gateways:
         gateway.close()
+
+
+@pytest.mark.parametrize("open_ledger", ["sqlite", "postgres", "valkey"], indirect=True)
+def test_a_process_that_was_forked_off_does_not_touch_the_ledger_of_the_other(
+    open_ledger: Open, config: LedgerConfig
+) -> None:
+    ledger = open_ledger(config)
+    ledger.submit(Reserve(Key("red", "before"), 10, "digest", FAR))
+    child = os.fork()
+    if child == 0:
+        refused = 0
+        for call in (lambda: ledger.submit(Reserve(Key("red", "child"), 10, "digest", FAR)), ledger.snapshot):
+            try:
+                call()
+            except UserError as error:
+                refused += "before a fork" in str(error) and "open another here" in str(error)
+        ledger.close()
+        os._exit(refused)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
+    assert ledger.submit(Reserve(Key("red", "after"), 10, "digest", FAR)).seq == 2
+    assert ledger.snapshot().pool_active == 20
