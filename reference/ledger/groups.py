@@ -145,9 +145,7 @@ class GroupedLedger(ABC):
     def _check_process(self) -> None:
         # Two processes on one connection, or one file that is open once, would damage both.
         if self._process != os.getpid():
-            raise UserError(
-                f"this ledger was opened in process {self._process}, before a fork: open another in this one"
-            )
+            raise UserError(f"this ledger was opened before a fork, in process {self._process}: open another here")
 
     # --- what follows runs in turns ---------------------------------------------------------------------------------
 

@@ -232,8 +232,9 @@ class SharedLedger(GroupedLedger):
         if clock is None:
             self._reckoning.forget()
             return False
+        self._reckoning.saw(clock, _timer())
         self._passed(moment)
-        self._leave(books, clock)
+        self._leave(books)
         return True
 
     def _keep_loaded(
@@ -242,6 +243,8 @@ class SharedLedger(GroupedLedger):
         """Do it over books that are loaded for it; return False where another gateway was faster."""
         seen = self._witness.mark
         books, now = self._store.load(events, defeats)
+        # Before anything is kept, since an answer that waits for the disk says less.
+        self._reckoning.saw(now, _timer())
         # Where another gateway writes too, it would be in vain to count on the books that are left.
         is_alone = seen in (None, self._witness.mark)
         before, self._standing = self._standing, None
@@ -254,12 +257,11 @@ class SharedLedger(GroupedLedger):
             before.absorb(books, filter(None, map(key_of, events)))
             books = before
         if is_alone:
-            self._leave(books, now)
+            self._leave(books)
         return True
 
-    def _leave(self, books: Books, clock: int) -> None:
-        """Remember the books as they stand, and that the store's clock shows `clock`."""
-        self._reckoning.saw(clock, _timer())
+    def _leave(self, books: Books) -> None:
+        """Remember the books as they stand."""
         if len(books.records) > MOST_STANDING:
             books.shed_ended()
             if len(books.records) > MOST_STANDING // 2:
