@@ -6,6 +6,7 @@ says where the time goes.
 
 import math
 import multiprocessing
+import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any, TypeVar
@@ -144,5 +145,7 @@ def measure(sizes: Sequence[int] = SIZES, show: Show = lambda what: None) -> Rep
 
 def _apart(work: Callable[[int], T], size: int) -> T:
     """Return what `work` returns in a fresh process, whose memory nothing else has grown."""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+    # An interrupt ends the other process too, and this one tells of it.
+    silent = (signal.SIGINT, signal.SIG_DFL)
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), signal.signal, silent) as pool:
         return pool.submit(work, size).result()

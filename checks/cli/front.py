@@ -1,7 +1,10 @@
 """The `kvescrow` command: its verbs, and how mistakes are told."""
 
+import errno
 import io
+import os
 import sys
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -67,6 +70,16 @@ def kvescrow() -> None:
     """Hold LLM-serving capacity in escrow: specified as tables, proved, fuzzed, and watched in memory."""
 
 
+_REFUSED = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.ENAMETOOLONG})
+"""What the system says of a file that it refuses, wherever a verb writes one."""
+
+
+def _drop_output() -> None:
+    """Let what was not written of the output go nowhere, so that Python does not try again at its exit."""
+    with suppress(OSError, ValueError):  # An output that is not the process's own has no descriptor.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit with its status. A user's mistake is one message, never a traceback."""
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -74,6 +87,8 @@ def main(arguments: list[str] | None = None) -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         status: Any = kvescrow.main(args=arguments, prog_name="kvescrow", standalone_mode=False)
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except UserError as error:
         click.echo(f"kvescrow: {error}", err=True)
         sys.exit(EXIT_USER_ERROR)
@@ -88,7 +103,14 @@ def main(arguments: list[str] | None = None) -> None:
         click.echo(f"kvescrow: what was driven left Python ({left!r}); the check did not end", err=True)
         sys.exit(EXIT_NOT_PASSED)
     except BrokenPipeError:
-        # The reader of our output left; there is no one to tell. Keep Python from complaining at exit.
-        sys.stderr.close()
+        # The reader of our output left; there is no one to tell.
+        _drop_output()
         sys.exit(141)
+    except OSError as error:
+        if error.errno not in _REFUSED:
+            raise
+        _drop_output()
+        place = "a file of this verb, or its output" if error.filename is None else error.filename
+        click.echo(f"kvescrow: {place}: cannot be written ({error.strerror}); make room, or name another", err=True)
+        sys.exit(EXIT_USER_ERROR)
     sys.exit(status if isinstance(status, int) else 0)

@@ -93,6 +93,10 @@ def refuse_unwritable(path: Path) -> None:
     """Raise `UserError` where no file can be written to `path`: before a long run, not after it."""
     if os.path.isdir(path):
         raise UserError(f"{path}: is a directory; name a file in it")
+    if _is_special(path):
+        if not os.access(path, os.W_OK):
+            raise UserError(f"{path}: cannot be written (Permission denied); name another file")
+        return
     if not os.path.isdir(path.parent):
         raise UserError(f"{path}: cannot be written (no folder {path.parent}); name a file in a folder that exists")
     if not os.access(path.parent, os.W_OK):
@@ -125,14 +129,28 @@ def refuse_unknown_picture(path: Path) -> None:
     refuse_unwritable(path)
 
 
+def _is_special(path: Path) -> bool:
+    """Return whether there is a device or a pipe at `path`: it is written to, and never replaced by a file."""
+    return os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
+
+
 def write_atomically(path: Path, text: str) -> None:
-    """Write `text` to `path`, whole or not at all; raise `UserError` where it cannot be written."""
+    """Write `text` to `path`, whole or not at all; raise `UserError` where it cannot be written.
+
+    A link stays a link, a file keeps its permissions, and a new one gets those that any new file has. A device or a
+    pipe is written to as it is.
+    """
     try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        if _is_special(path):
+            path.write_text(text, "utf-8", "backslashreplace")
+            return
+        final = Path(os.path.realpath(path))
+        handle, temporary = tempfile.mkstemp(dir=final.parent, prefix=".kvescrow.")
         try:
             with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
                 file.write(text)
-            os.replace(temporary, path)
+            os.chmod(temporary, _mode_of(final))
+            os.replace(temporary, final)
         except BaseException:
             os.unlink(temporary)
             raise
@@ -140,6 +158,16 @@ def write_atomically(path: Path, text: str) -> None:
         raise UserError(
             f"{path}: cannot be written ({error.strerror or error}); name a file in a folder that exists and has room"
         ) from error
+
+
+def _mode_of(path: Path) -> int:
+    """Return the permissions of the file at `path`, or those of a new one."""
+    try:
+        return path.stat().st_mode & 0o7777
+    except FileNotFoundError:
+        mask = os.umask(0)
+        os.umask(mask)
+        return 0o666 & ~mask
 
 
 def columns(rows: Sequence[tuple[str, ...]]) -> str:

@@ -113,18 +113,26 @@ def _without_lists(result: dict[str, Any]) -> dict[str, Any]:
 def _run(checks: Sequence[Check]) -> list[Finished]:
     started: dict[str, float] = {}
     finished: dict[str, Finished] = {}
+    running: set[subprocess.Popen[str]] = set()
 
     def run(check: Check) -> Finished:
         started[check.name] = time.monotonic()
-        return _run_one(check)
+        return _run_one(check, running)
 
     live = Live(console=Console(stderr=True), refresh_per_second=4, transient=True)
     with ThreadPoolExecutor(PARALLEL) as pool, live:
         waiting: set[Future[Finished]] = {pool.submit(run, check) for check in checks}
-        while waiting:
-            done, waiting = wait(waiting, timeout=0.25, return_when=FIRST_COMPLETED)
-            finished.update((future.result().check.name, future.result()) for future in done)
-            live.update(_board(checks, started, finished))
+        try:
+            while waiting:
+                done, waiting = wait(waiting, timeout=0.25, return_when=FIRST_COMPLETED)
+                finished.update((future.result().check.name, future.result()) for future in done)
+                live.update(_board(checks, started, finished))
+        except BaseException:
+            # Whoever interrupts this does not wait for what runs, and nothing more is begun.
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in list(running):
+                process.terminate()
+            raise
     return [finished[check.name] for check in checks]
 
 
@@ -143,15 +151,22 @@ def _board(checks: Sequence[Check], started: dict[str, float], finished: dict[st
     return grid
 
 
-def _run_one(check: Check) -> Finished:
-    """Run `check` as a process. One that dies or writes no result has failed, whatever it printed."""
+def _run_one(check: Check, running: set[subprocess.Popen[str]]) -> Finished:
+    """Run `check` as a process, which is among `running` meanwhile.
+
+    One that dies or writes no result has failed, whatever it printed.
+    """
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "result.json"
         arguments = [sys.executable, "-m", "kvescrow.checks.cli", *check.arguments, "--json", str(file)]
-        process = subprocess.run(arguments, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+        pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
+        with subprocess.Popen(arguments, text=True, stdout=pipe, stderr=pipe, stdin=nothing) as process:
+            running.add(process)
+            printed, told = process.communicate()
+            running.discard(process)
         seconds = time.monotonic() - start
-        output = (process.stdout + process.stderr).strip()
+        output = (printed + told).strip()
         if not file.exists():
             verdict = "bad input" if process.returncode == EXIT_USER_ERROR else f"died with {process.returncode}"
             return Finished(check, verdict, seconds, {}, output or "it printed nothing")

@@ -191,6 +191,7 @@ class RemoteLedger:
 
 def _serve(address: str, opener: "Callable[[SteppedClock], Ledger]", clock: SteppedClock) -> None:
     """Open the ledger and serve it until killed."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # The campaign tells of an interrupt.
     ledger = opener(clock)
     with suppress(FileNotFoundError):
         os.unlink(address)

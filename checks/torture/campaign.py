@@ -95,17 +95,17 @@ class _Campaign:
             self._spawn()
         self._wait_for_work()
         over = Event()
-        watch = Thread(target=supervisor.watch, args=(over, self._deaths))
+        # Whoever interrupts a campaign waits for nobody in it.
+        watch = Thread(target=supervisor.watch, args=(over, self._deaths), daemon=True)
         watch.start()
         try:
             self._torture(log)
         except StoreDown as error:
             self._troubles.append(f"the store did not come up again: {error}")
-        finally:
-            self._store.site.clock.stop_work()
-            over.set()
-            self._join()
-            watch.join()
+        self._store.site.clock.stop_work()
+        over.set()
+        self._join()
+        watch.join()
         self._progress(self._seconds, "drain")
         try:
             supervisor.drain(self._deaths)

@@ -1,6 +1,7 @@
 """One gateway process: several client threads, each with a connection and a front of its own."""
 
 import random
+import signal
 import time
 from pathlib import Path
 from threading import Thread
@@ -22,6 +23,8 @@ def run_gateway(site: Site, incarnation: str, path: Path, seed: int, until: int)
 
     `incarnation` is unique to this process start; its threads are owners of work, named after it.
     """
+    # An interrupt is the campaign's to tell; here it ends the process without a word.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     log = Log(path, incarnation)
     echo = Echo(site, log, incarnation, until)
     threads = [

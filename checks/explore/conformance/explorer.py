@@ -1,6 +1,7 @@
 """One process of a walk: it holds subjects in the places that were found last, and tries everything there."""
 
 import gc
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from typing import TypeVar
@@ -284,6 +285,8 @@ def _kept(keep: Callable[[], T]) -> T:
 
 def serve(driver: Driver, pipe: Connection) -> None:
     """Expand levels in a process of its own, as its parent says."""
+    # An interrupt is the parent's to tell; here it ends the process without a word.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     # Thousands of copies stand at once, and a collector of cycles would go through all of them again and again.
     gc.disable()
     explorer = Explorer(driver)

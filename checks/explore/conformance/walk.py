@@ -65,6 +65,11 @@ class _Team:
         for process in self._processes:
             process.join()
 
+    def stop(self) -> None:
+        """Stop the processes, whatever they are at."""
+        for process in self._processes:
+            process.terminate()
+
 
 def _received(pipe: Connection) -> Level:
     """Return what an explorer came to; raise what made it give up."""
@@ -162,8 +167,10 @@ def _walked(driver: Driver, jobs: int, show: Callable[[int, int], None] | None) 
     walk = _Walk(driver)
     try:
         walk.run(team, show)
-    finally:
-        team.end()
+    except BaseException:
+        team.stop()
+        raise
+    team.end()
     return walk
 
 
