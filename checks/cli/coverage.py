@@ -30,7 +30,7 @@ Goals = frozenset[str]
     "layers",
     multiple=True,
     type=click.Choice([layer.value for layer in Layer]),
-    help="Only this layer; may be repeated. All of them by default, about a minute in all.",
+    help="Only this layer; may be repeated. All of them by default, one to two minutes in all.",
 )
 @click.option(
     "--root",
