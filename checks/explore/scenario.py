@@ -100,6 +100,6 @@ def _read(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict) or missing or not isinstance(found["scenario"], list):
         problem = f"`{missing[0]}` is missing" if missing else "`scenario` is not a list"
         raise UserError(f"{path}: {problem}; write the scenario again with `kvescrow explore`")
-    if found["kvescrow_search"] != VERSION:
+    if found["kvescrow_search"] != VERSION or type(found["kvescrow_search"]) is not int:
         raise UserError(f"{path}: `kvescrow_search` is {found['kvescrow_search']!r}; this version reads {VERSION}")
     return found

@@ -55,7 +55,7 @@ def replay_scenario(path: Path, tables: Sequence[Table]) -> Replay:
         raise UserError(f"{path}: not a readable JSON file ({error})") from error
     reader = _Reader(path)
     version = reader.part(found, "kvescrow_scenario")
-    if version != VERSION:
+    if type(version) is not int or version != VERSION:
         raise reader.error(f"`kvescrow_scenario` is {version!r}; this version reads {VERSION}")
     table = reader.table(found, tables)
     case = reader.case(found, table)

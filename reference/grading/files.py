@@ -163,7 +163,7 @@ def _nothing_after(lines: Iterable[tuple[Place, dict[str, object]]]) -> None:
 
 def _header(place: Place, line: dict[str, object]) -> Run:
     version = required(place, line, RECORDS)
-    if version != VERSION:
+    if type(version) is not int or version != VERSION:
         place.fail(f"{shown(version)} is not known; this release reads version {VERSION}", RECORDS)
     known_fields(place, line, _HEADER)
     synthetic = line.get("synthetic", False)

@@ -62,6 +62,7 @@ def changed(line: int, **fields: object) -> str:
         ("{}", ":1: neither records of kvescrow"),
         ("[1]", ":1: expected a JSON object"),
         (changed(0, kvescrow_records=2), ":1: kvescrow_records: 2 is not known"),
+        (changed(0, kvescrow_records=1.0), r":1: kvescrow_records: 1\.0 is not known"),
         (changed(0, name=None), ":1: name: missing"),
         (changed(0, synthetic=1), ":1: synthetic: expected true or false"),
         (changed(0, colour="red"), ":1: 'colour': unknown field"),
