@@ -40,8 +40,8 @@ class Place:
 
 
 def shown(value: object) -> str:
-    """Return `value` for a message, shortened."""
-    text = str(value) if isinstance(value, (list, dict)) else repr(value)
+    """Return `value` for a message, shortened; a number as the file has it."""
+    text = str(value) if isinstance(value, (list, dict, Decimal)) else repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 
