@@ -64,6 +64,8 @@ class Books:
         self.queue = Queue()
         self.recovering = False
         """Whether the last changes may be missing here: then nothing is granted, while stops and releases go on."""
+        self.gives_hints = True
+        """Whether a refusal says when to try again; books that only decide whether there is one need no indexes."""
         self._keyring = keyring
         self._forget_indexes()
 
@@ -234,7 +236,7 @@ class Books:
                 self._index(None, record)
 
     def _hint(self, outcome: Outcome, situation: Situation, name: str, asked: int) -> int | None:
-        if outcome.decision is not Decision.REFUSED:
+        if outcome.decision is not Decision.REFUSED or not self.gives_hints:
             return None
         self._make_indexes()
         return self._retries.hint(outcome.reason, situation, name, asked)

@@ -80,4 +80,6 @@ def went_back(mark: Mark | None, now: Mark, writer_then: str | None) -> bool:
         return False
     if now.epoch < mark.epoch or now.seq < mark.seq:
         return True
+    if now.seq == mark.seq:
+        return now.writer != mark.writer
     return writer_then is not None and writer_then != mark.writer

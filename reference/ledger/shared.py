@@ -74,14 +74,21 @@ class Store(ABC):
     def save(self, changes: Sequence[JournalEntry], books: Books) -> bool:
         """Keep `changes` and what of `books` they touched, all at once; return False where the books had aged."""
 
+    @property
+    @abstractmethod
+    def version(self) -> str:
+        """What the last `load`, `save` or `save_standing` that ended well found or made of the store: each change of
+        anything in it makes another one."""
+
     @abstractmethod
     def save_standing(
-        self, changes: Sequence[JournalEntry], books: Books, absent: Sequence[Key], now: int | None
+        self, changes: Sequence[JournalEntry], books: Books, version: str, absent: Sequence[Key], now: int | None
     ) -> int | None:
-        """Keep `changes`, decided over `books` as this gateway left them, all at once; return the store's clock.
+        """Keep `changes`, decided over `books` as they were at `version`, all at once; return the store's clock.
 
-        Return None, and keep nothing, where anything has changed in the store since, where one of `absent` is there,
-        or where its clock shows less than `now`, or `STALEST` microseconds more.
+        Return None, and keep nothing, where the store has another version, or its last change is not the one that the
+        witness saw, where one of `absent` is there, or where its clock shows less than `now`, or `STALEST`
+        microseconds more.
         """
 
     @abstractmethod
@@ -159,8 +166,10 @@ class SharedLedger(GroupedLedger):
         self._clock = clock
         self._patience = patience
         self._floor = 0
-        self._standing: Books | None = None
-        """What the last group left, where no other gateway seems to be writing."""
+        self._standing: tuple[Books, str] | None = None
+        """What the last group left, and of which version, where no other gateway seems to be writing."""
+        self._doubtful: Sequence[JournalEntry] = ()
+        """Changes of which nobody knows whether they were kept, nor whether they still will be."""
         self._reckoning = Reckoning()
         try:
             store.open()
@@ -211,20 +220,23 @@ class SharedLedger(GroupedLedger):
 
     def _keep_standing(self, groups: Sequence[Group], events: Sequence[LedgerEvent], own: int | None) -> bool:
         """Do it over the books as the last group left them; return False where they are not enough, or have aged."""
-        books, now = self._standing, self._reckoning.now(_timer())
-        if books is None or now is None or (absent := absent_keys(events, books)) is None:
+        now = self._reckoning.now(_timer())
+        if self._standing is None or now is None:
+            return False
+        books, version = self._standing
+        if (absent := absent_keys(events, books)) is None:
             return False
         # From here on they may hold what the store does not.
         self._standing = None
         moment = now if own is None else own
         changes = self._decide(groups, books, moment)
         if not changes:
-            self._standing = books
+            self._standing = books, version
         # Only the store can tell whether a refusal still holds, and here it is told of changes alone.
         if not changes or len(changes) < len(events):
             return False
         try:
-            clock = self._store.save_standing(changes, books, absent, now if own is None else None)
+            clock = self._store.save_standing(changes, books, version, absent, now if own is None else None)
         except ConnectionLost as error:
             if not self._was_kept(changes, error):
                 raise
@@ -241,21 +253,29 @@ class SharedLedger(GroupedLedger):
         self, groups: Sequence[Group], events: Sequence[LedgerEvent], defeats: int, own: int | None
     ) -> bool:
         """Do it over books that are loaded for it; return False where another gateway was faster."""
+        standing, self._standing = self._standing, None
         seen = self._witness.mark
         books, now = self._store.load(events, defeats)
+        version = self._store.version
         # Before anything is kept, since an answer that waits for the disk says less.
         self._reckoning.saw(now, _timer())
         # Where another gateway writes too, it would be in vain to count on the books that are left.
         is_alone = seen in (None, self._witness.mark)
-        before, self._standing = self._standing, None
         changes = self._decide(groups, books, self._passed(now if own is None else own))
         if not changes:
             self._store.release()
-        elif not self._save(changes, books):
-            return False
-        if is_alone and before is not None:
-            before.absorb(books, filter(None, map(key_of, events)))
-            books = before
+        else:
+            try:
+                if not self._store.save(changes, books):
+                    return False
+            except ConnectionLost as error:
+                if not self._was_kept(changes, error):
+                    raise
+                # Others may have changed something before it was looked for.
+                return True
+        if is_alone and standing is not None and standing[1] == version:
+            standing[0].absorb(books, filter(None, map(key_of, events)))
+            books = standing[0]
         if is_alone:
             self._leave(books)
         return True
@@ -266,19 +286,12 @@ class SharedLedger(GroupedLedger):
             books.shed_ended()
             if len(books.records) > MOST_STANDING // 2:
                 return
-        self._standing = books
+        books.gives_hints = False
+        self._standing = books, self._store.version
 
     def _decide(self, groups: Sequence[Group], books: Books, now: int) -> list[JournalEntry]:
         books.advance(max(now, self._floor))
         return decide_groups(groups, books.handle)
-
-    def _save(self, changes: Sequence[JournalEntry], books: Books) -> bool:
-        try:
-            return self._store.save(changes, books)
-        except ConnectionLost as error:
-            if not self._was_kept(changes, error):
-                raise
-            return True
 
     def _was_kept(self, changes: Sequence[JournalEntry], error: ConnectionLost) -> bool:
         """Return whether `changes` were kept although the answer was lost (SCA-2)."""
@@ -290,6 +303,7 @@ class SharedLedger(GroupedLedger):
         try:
             return self._patiently(ask)
         except StorageError:
+            self._doubtful = changes
             raise OutcomeUnknown(
                 f"{self._store.name}: the connection was lost while committing: submit the event again, its key "
                 "tells whether it was applied"
@@ -300,6 +314,10 @@ class SharedLedger(GroupedLedger):
         self._standing = None
         self._reckoning.forget()
         self._store.connect()
+        if self._doubtful:
+            # If they are not there by now, they shall not come later: their caller may have asked again.
+            self._store.kept(self._doubtful)
+            self._doubtful = ()
 
     def _passed(self, now: int) -> int:
         """Return the time, never less than this gateway has seen; `now` is what the clock showed."""

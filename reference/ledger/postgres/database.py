@@ -49,7 +49,6 @@ class Database(Session, Store):
         self._writer = writer
         self._sql = statements(schema)
         self._row_version = ""
-        """Of the pool's row, as this gateway left it."""
 
     # --- opening ------------------------------------------------------------------------------------------------------
 
@@ -209,14 +208,25 @@ class Database(Session, Store):
         self._note_saved(books, row[0])
         return True
 
+    @property
+    def version(self) -> str:
+        """That of the pool's row, which whoever changes anything changes."""
+        return self._row_version
+
     def save_standing(
-        self, changes: Sequence[JournalEntry], books: Books, absent: Sequence[Key], now: int | None
+        self, changes: Sequence[JournalEntry], books: Books, version: str, absent: Sequence[Key], now: int | None
     ) -> int | None:
         """Write and commit them in one statement, if all is as this gateway left it; return the server's clock."""
+        mark = self._witness.mark
+        assert mark is not None, "`load` saw it"
         touched = touched_by(changes, books)
         values = self._values(changes, books, touched) | {
             "names": _array(map(quote, sorted(touched.tenants))),
-            "version": self._row_version,
+            "version": version,
+            "last": mark.seq,
+            "last_writer": mark.writer,
+            "epoch": mark.epoch,
+            "longest": LONGEST_HOLD,
             "absent": _keys(absent),
             "now": now,
             "stalest": STALEST,
@@ -225,7 +235,7 @@ class Database(Session, Store):
             row = self._open_connection.execute(self._sql.save_standing, values, prepare=True).fetchone()
         if row is None:
             return None
-        version, clock = row
+        version, clock, _ = row
         self._note_saved(books, version)
         return int(clock)
 

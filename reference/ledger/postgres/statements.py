@@ -19,6 +19,8 @@ RESERVATION_COLUMNS = (*rows.RESERVATION_COLUMNS, "due")
 
 _NOW = "floor(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 """The server's clock in microseconds; unlike `now()` it goes on within a transaction."""
+_BOUND = "set_config('transaction_timeout', %(longest)s::text, true)"
+"""Lets the server end the transaction after that many milliseconds, whoever stopped meanwhile."""
 _NAMES = "SELECT json_array_elements_text(%(names)s::json)"
 
 
@@ -53,9 +55,10 @@ class Statements:
     save: str
     """Write one group of changes; return the pool's version."""
     save_standing: str
-    """Lock as `lock` does and write one group of changes, if the pool's version is %(version)s, none of %(absent)s is
-    there, and the server's clock shows %(now)s or at most %(stalest)s microseconds more, unless %(now)s is null; return
-    the pool's version and the clock, and no row where nothing was written."""
+    """Lock as `lock` does and write one group of changes, if the pool's version is %(version)s and its last change
+    %(last)s by %(last_writer)s in %(epoch)s, none of %(absent)s is there, and the server's clock shows %(now)s or at
+    most %(stalest)s microseconds more, unless %(now)s is null; return the pool's version and the clock, and no row
+    where nothing was written."""
     all_tenants: str
     all_reservations: str
     read_pool: str
@@ -135,8 +138,7 @@ def _lock(s: str, tenant: str, pool: str) -> str:
         "taken AS MATERIALIZED (SELECT coalesce(json_agg(account), '[]') AS accounts FROM account), "
         f"locked AS MATERIALIZED (SELECT {pool}, {VERSION} AS version, taken.accounts FROM {s}.pool, taken "
         "FOR NO KEY UPDATE OF pool) "
-        f"SELECT {pool}, accounts, version, {_NOW}, set_config('transaction_timeout', %(longest)s::text, true) "
-        "FROM locked"
+        f"SELECT {pool}, accounts, version, {_NOW}, {_BOUND} FROM locked"
     )
 
 
@@ -184,11 +186,11 @@ def _save_standing(s: str) -> str:
         f"WITH {_accounts(s, 'name')}, "
         "taken AS MATERIALIZED (SELECT count(*) FROM account), "
         f"locked AS MATERIALIZED (SELECT pool.id FROM {s}.pool, taken WHERE {VERSION} = %(version)s "
-        "FOR NO KEY UPDATE OF pool), "
-        f"clock AS MATERIALIZED (SELECT {_NOW} AS now FROM locked), "
-        f"fit AS MATERIALIZED (SELECT now FROM clock WHERE NOT EXISTS ({there}) "
+        "AND seq = %(last)s AND writer = %(last_writer)s AND epoch = %(epoch)s FOR NO KEY UPDATE OF pool), "
+        f"clock AS MATERIALIZED (SELECT {_NOW} AS now, {_BOUND} AS bound FROM locked), "
+        f"fit AS MATERIALIZED (SELECT now, bound FROM clock WHERE NOT EXISTS ({there}) "
         "AND (%(now)s::bigint IS NULL OR now BETWEEN %(now)s::bigint AND %(now)s::bigint + %(stalest)s)), "
-        f"{_changes(s, ', fit')} {_save_pool(s, ' FROM fit')} RETURNING {VERSION}, fit.now"
+        f"{_changes(s, ', fit')} {_save_pool(s, ' FROM fit')} RETURNING {VERSION}, fit.now, fit.bound"
     )
 
 

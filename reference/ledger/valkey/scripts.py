@@ -77,8 +77,10 @@ that wait, and the records that hints are made of."""
 COMMIT = f"""#!lua
 {_KEYS}
 -- ARGV: version, writer, six lists as one JSON text: the pool's fields, tenants' fields, changes, records, gone, keys
--- that must not be there; the clock's least reading or '', and how much later it may be
-if redis.call('HGET', pool, 'version') ~= ARGV[1] then return 0 end
+-- that must not be there; the clock's least reading or '', and how much later it may be; the last change's number,
+-- writer and epoch
+local found = redis.call('HMGET', pool, 'version', 'seq', 'writer', 'epoch')
+if found[1] ~= ARGV[1] or found[2] ~= ARGV[6] or found[3] ~= ARGV[7] or found[4] ~= ARGV[8] then return 0 end
 local whose = redis.call('GET', turn)
 if whose and whose ~= ARGV[2] then return 0 end
 local time = redis.call('TIME')
@@ -91,12 +93,13 @@ end
 local function schedule(set, moment, key)
     if moment == '' then redis.call('ZREM', set, key) else redis.call('ZADD', set, moment, key) end
 end
-redis.call('HSET', pool, 'writer', ARGV[2], unpack(fields))
-redis.call('HINCRBY', pool, 'version', 1)
-for at = 1, #accounts, 2 do redis.call('HSET', tenants, accounts[at], accounts[at + 1]) end
+-- First, since it alone can be refused for what is there: then nothing else is written either.
 for at = 1, #changes, 2 do
     redis.call('XADD', journal, changes[at] .. '-0', 'writer', ARGV[2], 'change', changes[at + 1])
 end
+redis.call('HSET', pool, 'writer', ARGV[2], unpack(fields))
+redis.call('HINCRBY', pool, 'version', 1)
+for at = 1, #accounts, 2 do redis.call('HSET', tenants, accounts[at], accounts[at + 1]) end
 for at = 1, #records, 6 do
     local key, name, record, place, moment, deadline = unpack(records, at, at + 5)
     redis.call('HSET', reservations, key, record)

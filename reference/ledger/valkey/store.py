@@ -189,19 +189,25 @@ class KeyStore(Store):
 
     def save(self, changes: Sequence[JournalEntry], books: Books) -> bool:
         """Keep `changes` and what of `books` they touched, unless anything has changed since `load`."""
-        return self._commit(changes, books, (), None) is not None
+        return self._commit(changes, books, self._version, (), None) is not None
+
+    @property
+    def version(self) -> str:
+        """That of the pool's hash, which every change raises."""
+        return self._version
 
     def save_standing(
-        self, changes: Sequence[JournalEntry], books: Books, absent: Sequence[Key], now: int | None
+        self, changes: Sequence[JournalEntry], books: Books, version: str, absent: Sequence[Key], now: int | None
     ) -> int | None:
         """Keep them if all is as this gateway left it; return the server's clock, None where it is not."""
-        return self._commit(changes, books, absent, now)
+        return self._commit(changes, books, version, absent, now)
 
     def _commit(
-        self, changes: Sequence[JournalEntry], books: Books, absent: Sequence[Key], now: int | None
+        self, changes: Sequence[JournalEntry], books: Books, version: str, absent: Sequence[Key], now: int | None
     ) -> int | None:
         touched = touched_by(changes, books)
-        pool = books.pool
+        pool, mark = books.pool, self._witness.mark
+        assert mark is not None, "`load` saw it"
         lists = (
             [part for name, value in _pool_fields(pool) for part in (name, str(value))],
             [part for name in touched.tenants for part in (name, _tenant_text(name, books.tenants[name]))],
@@ -211,14 +217,14 @@ class KeyStore(Store):
             [key_text(key) for key in absent],
         )
         # One text, since the client packs each argument by itself: that took a fifth of the time of a group.
-        arguments = [self._version, self._writer, json.dumps(lists), "" if now is None else now, STALEST]
+        least = "" if now is None else now
+        arguments = [version, self._writer, json.dumps(lists), least, STALEST, mark.seq, mark.writer, mark.epoch]
         clock = self._run(scripts.COMMIT, arguments)
         if not clock:
             return None
-        assert self._witness.mark is not None, "`load` saw the epoch"
-        self._witness.saw(Mark(self._witness.mark.epoch, pool.seq, self._writer))
+        self._witness.saw(Mark(mark.epoch, pool.seq, self._writer))
         # What the script raised it to.
-        self._version = str(int(self._version) + 1)
+        self._version = str(int(version) + 1)
         return int(clock)
 
     def release(self) -> None:

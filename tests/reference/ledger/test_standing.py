@@ -10,11 +10,12 @@ import psycopg
 import pytest
 from attrs import evolve
 
-from kvescrow.checks.targets.servers import PostgresServer
-from kvescrow.reference.ledger import JournalEntry, LedgerConfig, StoreClock
+from kvescrow.checks.targets.servers import PostgresServer, ValkeyServer
+from kvescrow.reference.ledger import JournalEntry, LedgerConfig, OutcomeUnknown, StorageError, StoreClock
 from kvescrow.reference.ledger.books import Books
+from kvescrow.reference.ledger.port import key_of
 from kvescrow.reference.ledger.reckoning import Reckoning
-from kvescrow.reference.ledger.shared import STALEST, SharedLedger, absent_keys
+from kvescrow.reference.ledger.shared import STALEST, ConnectionLost, SharedLedger, absent_keys
 from kvescrow.reference.receipts import Keyring
 from kvescrow.spec.vocabulary import (
     Cancel,
@@ -26,6 +27,7 @@ from kvescrow.spec.vocabulary import (
     Reason,
     Reserve,
     SetBudget,
+    SetPoolLimit,
     Start,
     Tick,
 )
@@ -249,7 +251,112 @@ def test_a_queue_limit_that_another_brought_counts(gateway: Opened, config: Ledg
     one.submit(Start(Key("red", "all"), 1, "worker"))
     tenants = {name: evolve(tenant, queue_limit=0) for name, tenant in config.tenants.items()}
     gateway(evolve(config, tenants=tenants))
+    assert one.submit(ask("too much", 40_001)).reason is Reason.NEVER_FITS
     assert one.submit(ask("waits", max_wait=9)).reason is Reason.QUEUE_FULL
+
+
+def test_books_do_not_outlive_an_answer_that_was_lost_after_others_wrote(gateway: Opened) -> None:
+    one, other = gateway(), gateway()
+    one.submit(ask("first"))
+    save, store = one._store.save, one._store
+
+    def save_and_lose(changes: Sequence[JournalEntry], books: Books) -> bool:
+        save(changes, books)
+        store.save = save  # type: ignore[method-assign]  # once
+        other.submit(ask("theirs", 39_000, "blue"))
+        store.close()
+        raise ConnectionLost("the answer is lost")
+
+    store.save = save_and_lose  # type: ignore[method-assign]  # at the worst moment
+    one.submit(SetPoolLimit(80_000))
+    assert one.submit(ask("too much", 80_001)).reason is Reason.NEVER_FITS
+    assert one.submit(ask("ours", 2_000, "blue")).reason is Reason.TENANT_CAPACITY
+
+
+def test_books_do_not_outlive_a_load_that_failed(gateway: Opened) -> None:
+    one, other = gateway(), gateway()
+    life = one.submit(ask("work")).life
+    other.submit(Cancel(Key("red", "work"), life))
+    load, store = one._store.load, one._store
+
+    def load_and_fail(events: Sequence[LedgerEvent], defeats: int) -> tuple[Books, int]:
+        load(events, defeats)
+        store.release()
+        store.load = load  # type: ignore[method-assign]  # once
+        raise StorageError("after it was answered")
+
+    store.load = load_and_fail  # type: ignore[method-assign]  # at the worst moment
+    with pytest.raises(StorageError):
+        one.submit(SetBudget("blue", 5))
+    assert one.submit(ask("too much", 40_001)).reason is Reason.NEVER_FITS
+    assert one.submit(Start(Key("red", "work"), life, "worker")).reason is Reason.CLOSED
+
+
+def test_an_older_copy_with_as_many_changes_is_another_one(gateway: Opened, place: Place) -> None:
+    """It came back while the connection stayed, and another gateway has written to it since."""
+    one, other = gateway(), gateway()
+    one.submit(ask("first"))
+    restore = place.backup()
+    one.submit(ask("lost"))
+    restore()
+    gateway().submit(ask("theirs"))
+    assert one.submit(ask("second")).reason is Reason.RECOVERING
+    assert other.recovering
+
+
+def test_a_change_that_valkey_refuses_in_part_is_not_there_at_all(
+    valkey: ValkeyServer, schema: str, keyring: Keyring, config: LedgerConfig
+) -> None:
+    place = ValkeyPlace(valkey.url, schema, keyring)
+    ledger = place.open(config)
+    ledger.submit(ask("first"))
+    with place.client() as client:
+        client.xadd(f"{{{schema}}}:journal", {"writer": "nobody", "change": ""}, id="99-0")
+        with pytest.raises(StorageError, match="nothing was applied"):
+            ledger.submit(ask("second"))
+        client.xdel(f"{{{schema}}}:journal", "99-0")
+    assert ledger.snapshot().pool_active == 10
+    ledger.close()
+
+
+def test_changes_that_nobody_knows_of_never_come_later(gateway: Opened) -> None:
+    """The line is down for longer than patience lasts; when it is back, what was on its way is put out of date."""
+    ledger = gateway(patience=0.05)
+    ledger.submit(ask("first"))
+    store, connect, looked_for = ledger._store, ledger._store.connect, list[Sequence[JournalEntry]]()
+
+    def lose(*_: object) -> int:
+        store.close()
+        raise ConnectionLost("down")
+
+    def look(changes: Sequence[JournalEntry]) -> bool:
+        looked_for.append(changes)
+        return False
+
+    with pytest.MonkeyPatch.context() as down:
+        down.setattr(store, "save_standing", lose)
+        down.setattr(store, "connect", lose)
+        with pytest.raises(OutcomeUnknown):
+            ledger.submit(ask("second"))
+    assert store.connect == connect
+    store.kept = look  # type: ignore[method-assign]  # looks on
+    assert ledger.submit(ask("third")).seq == 2
+    assert [[key_of(entry.event) for entry in changes] for changes in looked_for] == [[Key("red", "second")]]
+    ledger.submit(ask("fourth"))
+    assert len(looked_for) == 1
+
+
+def test_a_refusal_over_standing_books_makes_no_indexes(gateway: Opened) -> None:
+    """They would be made for a hint that nobody is given, over all that the gateway remembers."""
+    ledger = gateway()
+    ledger.submit(ask("first"))
+    ledger.submit(ask("second"))
+    assert ledger._standing is not None
+    books, _ = ledger._standing
+    reply = ledger.submit(ask("third", 39_990))
+    assert reply.reason is Reason.TENANT_CAPACITY and reply.retry_after == LONG_AFTER
+    assert ledger._standing is not None and ledger._standing[0] is books
+    assert not books._is_indexed
 
 
 @pytest.mark.parametrize("held", ["UPDATE {s}.pool SET recovering = true", "SELECT FROM {s}.tenant FOR UPDATE"])
