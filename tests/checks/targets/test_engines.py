@@ -35,7 +35,7 @@ LISTED = {
     "token-throttle": {"settled.late"},
     "token-throttle-bounded": set(),
 }
-MOST_LINES = 150
+MOST_LINES = 170
 SHORT = evolve(PROFILES["pr"], least_rounds=1)
 
 

@@ -257,7 +257,7 @@ def test_a_queue_limit_that_another_brought_counts(gateway: Opened, config: Ledg
 
 def test_books_do_not_outlive_an_answer_that_was_lost_after_others_wrote(gateway: Opened) -> None:
     one, other = gateway(), gateway()
-    one.submit(ask("first"))
+    one.submit(ask("first", 10, "blue"))
     save, store = one._store.save, one._store
 
     def save_and_lose(changes: Sequence[JournalEntry], books: Books) -> bool:
