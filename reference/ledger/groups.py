@@ -172,7 +172,12 @@ class GroupedLedger(ABC):
             _stop(groups, OutcomeUnknown("the thread that committed was interrupted: submit the event again"))
             raise
         finally:
-            self._line.serve(groups[1:])
+            try:
+                self._line.serve(groups[1:])
+            except BaseException:
+                # Else they would be decided twice.
+                self._line.serve(groups[1:])
+                raise
 
     def _groups_behind(self, first: Group) -> list[Group]:
         events = len(first.events)

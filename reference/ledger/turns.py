@@ -11,7 +11,7 @@ from _thread import LockType
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import islice, takewhile
-from threading import Lock
+from threading import Lock, get_ident
 from typing import Generic, TypeVar
 
 from attrs import define, field
@@ -52,23 +52,37 @@ class Line(Generic[T]):
         self._gate = Lock()
         self._line: deque[T] = deque()
         """The first has the turn."""
+        self._holder: int | None = None
+        """The thread that works in its turn."""
 
     def turn(self, ticket: T, work: Callable[[], None]) -> None:
         """Do `work` in this thread when `ticket` has the turn; return without it where another caller served it.
 
-        Passes on what `work` raises; the line goes on.
+        Passes on what `work` raises; the line goes on. Raises RuntimeError in the middle of a turn of this very thread,
+        as from a signal handler: it would wait for itself.
         """
+        if self._holder == get_ident():
+            raise RuntimeError(
+                "called in the middle of a call of the same thread: no signal handler may do that"
+            )
         try:
             if not self._is_first(ticket):
                 ticket.sleep()
             if not ticket.is_served:
-                work()
+                self._work(work)
         finally:
             try:
                 self._leave(ticket)
             except BaseException:
                 self._leave(ticket)
                 raise
+
+    def _work(self, work: Callable[[], None]) -> None:
+        self._holder = get_ident()
+        try:
+            work()
+        finally:
+            self._holder = None
 
     def following(self, fits: Callable[[T], bool]) -> list[T]:
         """Return those who stand next and fit, in order; only who has the turn may ask, and then `serve` them."""

@@ -1,9 +1,12 @@
 """One ledger file: opened for one writer, loaded and compared, and written one group of changes at a time."""
 
+import ctypes
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from weakref import WeakSet
 
 from kvescrow.reference.ledger import rows
 from kvescrow.reference.ledger.books import Books, account_of
@@ -41,6 +44,18 @@ _WRITE_ENTRY = "INSERT INTO journal (seq, now, event, reply) VALUES (?, ?, ?, ?)
 _READ_ENTRIES = "SELECT seq, now, event, reply FROM journal WHERE seq > ? ORDER BY seq"
 
 
+_OPEN: "WeakSet[LedgerFile]" = WeakSet()
+
+
+def _leave_to_parent() -> None:
+    """Let a process that was forked off never close a connection: that would remove the other one's write-ahead log."""
+    for file in _OPEN:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(file._connection))
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)
+
+
 class LedgerFile:
     """The open file. Its methods may be called from one thread at a time.
 
@@ -55,6 +70,7 @@ class LedgerFile:
         with self._translated():
             # A busy file is refused at once: another writer would hold it until it ends.
             self._connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
+        _OPEN.add(self)
         try:
             with self._translated():
                 self._prepare()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import runpy
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,7 +16,7 @@ from threading import Event, Thread
 import pytest
 
 from kvescrow.checks.targets.servers import PostgresServer, ValkeyServer
-from kvescrow.reference.ledger import Ledger, LedgerConfig, LedgerReply, MemoryLedger
+from kvescrow.reference.ledger import Ledger, LedgerConfig, LedgerReply, MemoryLedger, SqliteLedger
 from kvescrow.reference.receipts import Keyring
 from kvescrow.spec.vocabulary import Cancel, Decision, Key, Reserve, UserError
 from tests.reference.ledger.sharing import Place, PostgresPlace, ValkeyPlace
@@ -153,3 +155,27 @@ def test_a_process_that_was_forked_off_does_not_touch_the_ledger_of_the_other(
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
     assert ledger.submit(Reserve(Key("red", "after"), 10, "digest", FAR)).seq == 2
     assert ledger.snapshot().pool_active == 20
+
+
+def test_a_process_that_was_forked_off_does_not_close_the_file_of_the_other(
+    tmp_path: Path, config: LedgerConfig
+) -> None:
+    """SQLite removes the write-ahead log when the last connection closes, and a copy believes that it is the last."""
+    ledger = SqliteLedger(tmp_path / "ledger", config)
+    ledger.submit(Reserve(Key("red", "before"), 10, "digest", FAR))
+    child = os.fork()
+    if child == 0:
+        del ledger._file._connection
+        del ledger
+        gc.collect()
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert (tmp_path / "ledger-wal").exists()
+    ledger.submit(Reserve(Key("red", "after"), 10, "digest", FAR))
+    copy = tmp_path / "copy"
+    for end in ("", "-wal"):
+        shutil.copy(tmp_path / f"ledger{end}", f"{copy}{end}")
+    again = SqliteLedger(copy, config)
+    assert again.snapshot().pool_active == 20, "as after kill -9"
+    again.close()
+    ledger.close()

@@ -262,3 +262,21 @@ def test_what_was_decided_before_an_interruption_and_not_kept_is_not_answered(
         ledger.submit_many([ask("first"), ask("second")])
     assert ledger.snapshot().pool_active == 0
     assert ledger.submit(ask("first")).seq == 1
+
+
+@pytest.mark.parametrize("open_ledger", ["sqlite", "postgres", "valkey"], indirect=True)
+def test_a_call_in_the_middle_of_another_of_the_same_thread_is_refused(open_ledger: Open, config: LedgerConfig) -> None:
+    """As from a signal handler: it would wait for itself for ever."""
+    calls = 0
+
+    def clock() -> int:
+        nonlocal calls
+        calls += 1
+        return ledger.snapshot().clock if calls == 2 else 0
+
+    ledger = open_ledger(config, clock=clock)
+    ledger.submit(ask("before"))
+    with pytest.raises(RuntimeError, match="in the middle of a call of the same thread"):
+        ledger.submit(ask("within"))
+    assert ledger.submit(ask("after")).decision is Decision.ADMITTED
+    assert ledger.snapshot().pool_active == 20
