@@ -244,7 +244,8 @@ class Database(Session, Store):
         return {
             "writer": self._writer,
             "changes": _array(map(_change_text, changes)),
-            "kept": _array(_record_text(each, books) for each in (*touched.new, *touched.changed)),
+            "kept": _array(_record_text(each, books) for each in touched.new),
+            "altered": _array(_record_text(each, books) for each in touched.changed),
             "gone": _keys(touched.gone),
             "accounts": _array(_account_text(name, books.tenants[name]) for name in touched.tenants),
             "capacity": pool.limit,
