@@ -62,9 +62,7 @@ class Line(Generic[T]):
         as from a signal handler: it would wait for itself.
         """
         if self._holder == get_ident():
-            raise RuntimeError(
-                "called in the middle of a call of the same thread: no signal handler may do that"
-            )
+            raise RuntimeError("called in the middle of a call of the same thread: no signal handler may do that")
         try:
             if not self._is_first(ticket):
                 ticket.sleep()
