@@ -77,9 +77,7 @@ class Events:
         wait, lease = dice.choice((0, 40)), dice.choice((5, 999))
         return dice.choices(
             (
-                Reserve(
-                    key, dice.randint(1, 30), "d", 10**6, max_wait=dice.choice((0, 40)), lease=dice.choice((5, 999))
-                ),
+                Reserve(key, dice.randint(1, 30), "d", 10**6, max_wait=wait, lease=lease),
                 Promote(key),
                 Start(key, life, "worker"),
                 Cancel(key, life),
