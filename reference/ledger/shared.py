@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from kvescrow.reference.ledger.books import Books
 from kvescrow.reference.ledger.decisions.limits import LimitEvent
-from kvescrow.reference.ledger.groups import Group, GroupedLedger, decide_groups
+from kvescrow.reference.ledger.groups import LARGEST_GROUP, Group, GroupedLedger, decide_groups
 from kvescrow.reference.ledger.port import (
     Clock,
     JournalEntry,
@@ -221,7 +221,8 @@ class SharedLedger(GroupedLedger):
     def _keep_standing(self, groups: Sequence[Group], events: Sequence[LedgerEvent], own: int | None) -> bool:
         """Do it over the books as the last group left them; return False where they are not enough, or have aged."""
         now = self._reckoning.now(_timer())
-        if self._standing is None or now is None:
+        # A larger group takes longer to decide and to send than a reckoned clock may be behind.
+        if self._standing is None or now is None or len(events) > LARGEST_GROUP:
             return False
         books, version = self._standing
         if (absent := absent_keys(events, books)) is None:

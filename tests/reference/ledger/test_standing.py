@@ -104,6 +104,18 @@ def test_a_gateway_that_writes_alone_asks_only_for_what_it_does_not_know(
         assert len(loads) == 1, "what changes nothing is decided over loaded books"
 
 
+def test_a_group_that_is_too_large_for_a_reckoned_clock_is_loaded(gateway: Opened, patient: int) -> None:
+    ledger = gateway(clock=StoreClock.STORE)
+    ledger.submit(ask("first"))
+    with counted_loads(ledger) as loads:
+        ledger.submit_many([ask(f"a {number}", 1) for number in range(64)])
+        assert not loads
+        ledger.submit_many([ask(f"b {number}", 1) for number in range(65)])
+        assert len(loads) == 1
+        ledger.submit(Cancel(Key("red", "first"), 1))
+        assert len(loads) == 1, "what was known stays known"
+
+
 def test_a_gateway_does_not_count_on_books_while_another_writes(gateway: Opened) -> None:
     one, other = gateway(), gateway()
     one.submit(ask("first"))
