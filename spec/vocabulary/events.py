@@ -19,22 +19,19 @@ MICROSECONDS_PER_SECOND = 1_000_000
 
 
 def _checked(kind: type[T]) -> type[T]:
-    """Let constructors of `kind` check every integer: in one function written for it, since events are many."""
-    names = [name for name, of in kind.__annotations__.items() if of is int]
-    wrong = [f"self.{name}.__class__ is not int" for name in names]
-    wrong += ["self.lease < 1"] if "lease" in names else []
-    known: dict[str, Any] = {"names": names, "refuse": _refuse}
-    exec(f"def check(self):\n    if {' or '.join(wrong)}:\n        refuse(self, names)", known)
-    kind.__attrs_post_init__ = known["check"]  # type: ignore[attr-defined]  # attrs calls it
+    """Let constructors of `kind` check every integer, and that a lease is above 0."""
+    names = tuple(name for name, of in kind.__annotations__.items() if of is int)
+    has_lease = "lease" in names
+
+    def check(event: Any) -> None:
+        for name in names:
+            if type(getattr(event, name)) is not int:
+                raise UserError(f"{kind.__name__}.{name} is {getattr(event, name)!r}: give an integer")
+        if has_lease and event.lease < 1:
+            raise UserError(f"{kind.__name__}.lease is 0 or less: give microseconds above 0")
+
+    kind.__attrs_post_init__ = check  # type: ignore[attr-defined]  # attrs calls it, where a class has it
     return kind
-
-
-def _refuse(event: object, names: list[str]) -> None:
-    for name in names:
-        value = getattr(event, name)
-        if type(value) is not int:
-            raise UserError(f"{type(event).__name__}.{name} is {value!r}: give an integer")
-    raise UserError(f"{type(event).__name__}.lease is 0 or less: give microseconds above 0")
 
 
 class LedgerEventKind(Enum):

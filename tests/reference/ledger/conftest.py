@@ -14,14 +14,17 @@ import pytest
 
 from kvescrow.reference.ledger import Ledger, LedgerConfig, MemoryLedger, SqliteLedger, TenantConfig
 from kvescrow.reference.ledger.postgres import PostgresLedger
+from kvescrow.reference.ledger.shared import SharedLedger
 from kvescrow.reference.ledger.valkey import ValkeyLedger
 from kvescrow.reference.receipts import Keyring
 from kvescrow.spec.vocabulary import Finish, Key, Receipt, StopOutcome
+from tests.reference.ledger.sharing import Place, PostgresPlace, ValkeyPlace
 
 SECOND = 1_000_000
 FAR = 10**12
 
 Open = Callable[..., Ledger]
+Opened = Callable[..., SharedLedger]
 
 
 @pytest.fixture
@@ -89,3 +92,23 @@ def config() -> LedgerConfig:
         tenants={name: TenantConfig(limit=40_000, budget=1_000_000, queue_limit=4) for name in ("red", "blue")},
         retention=60 * SECOND,
     )
+
+
+@pytest.fixture(params=["postgres", "valkey"])
+def place(request: pytest.FixtureRequest, schema: str, keyring: Keyring) -> Place:
+    url = request.getfixturevalue(request.param).url
+    return PostgresPlace(url, schema, keyring) if request.param == "postgres" else ValkeyPlace(url, schema, keyring)
+
+
+@pytest.fixture
+def gateway(place: Place, config: LedgerConfig) -> Iterator[Opened]:
+    """Open one more gateway on the ledger under test; all are closed at the end."""
+    opened: list[SharedLedger] = []
+
+    def open_one(config: LedgerConfig = config, **options: object) -> SharedLedger:
+        opened.append(place.open(config, **options))
+        return opened[-1]
+
+    yield open_one
+    for ledger in opened:
+        ledger.close()

@@ -19,13 +19,13 @@ from threading import Event, Thread
 
 import pytest
 
-from kvescrow.checks.concurrency import Answer, Call, Change, Terms, check_history
-from kvescrow.reference.ledger import JournalEntry, LedgerConfig, LedgerReply, OutcomeUnknown, StorageError
+from kvescrow.checks.concurrency import Call, Change, Terms, check_history
+from kvescrow.checks.torture.caller import answer_of
+from kvescrow.reference.ledger import JournalEntry, LedgerConfig, OutcomeUnknown, StorageError
 from kvescrow.reference.ledger.shared import SharedLedger
-from kvescrow.reference.receipts import Keyring
 from kvescrow.spec.vocabulary import Cancel, Forget, Key, LedgerEvent, Promote, Reserve
 from kvescrow.spec.world.ledger import TenantTerms
-from tests.reference.ledger.sharing import Place, PostgresPlace, ValkeyPlace
+from tests.reference.ledger.sharing import Place
 
 GATEWAYS = 2
 EVENTS = 150
@@ -104,30 +104,12 @@ def _answer(server: socket.socket, client: socket.socket, mute: Event) -> None:
         client.shutdown(socket.SHUT_RDWR)
 
 
-@pytest.fixture(params=["postgres", "valkey"])
-def place(request: pytest.FixtureRequest, schema: str, keyring: Keyring) -> Place:
-    url = request.getfixturevalue(request.param).url
-    return PostgresPlace(url, schema, keyring) if request.param == "postgres" else ValkeyPlace(url, schema, keyring)
-
-
 @pytest.fixture
 def lines(tmp_path_factory: pytest.TempPathFactory, place: Place) -> Iterator[tuple[Path, BrokenLines]]:
     path = tmp_path_factory.mktemp("b") / ".s.PGSQL.5432"
     found = BrokenLines(path, place.socket(), seed=7)
     yield path, found
     found.close()
-
-
-def answer_of(reply: LedgerReply) -> Answer:
-    return Answer(
-        reply.decision,
-        reply.reason,
-        reply.state,
-        reply.life,
-        reply.generation,
-        reply.seq,
-        (reply.free_tenant, reply.free_pool),
-    )
 
 
 def change_of(entry: JournalEntry) -> Change:

@@ -18,7 +18,6 @@ from kvescrow.reference.ledger import JournalEntry, LedgerConfig, LedgerReply, T
 from kvescrow.reference.ledger.books import Books
 from kvescrow.reference.ledger.postgres import PostgresLedger
 from kvescrow.reference.ledger.shared import ConnectionLost, SharedLedger
-from kvescrow.reference.receipts import Keyring
 from kvescrow.spec.vocabulary import (
     Cancel,
     Extend,
@@ -34,16 +33,10 @@ from kvescrow.spec.vocabulary import (
     Sweep,
     Tick,
 )
-from tests.reference.ledger.sharing import Place, PostgresPlace, ValkeyPlace
+from tests.reference.ledger.sharing import Place
 
 STEPS = 90
 TENANTS = ("red", "blue", "green")
-
-
-@pytest.fixture(params=["postgres", "valkey"])
-def place(request: pytest.FixtureRequest, schema: str, keyring: Keyring) -> Place:
-    url = request.getfixturevalue(request.param).url
-    return PostgresPlace(url, schema, keyring) if request.param == "postgres" else ValkeyPlace(url, schema, keyring)
 
 
 def terms(queue_limit: int, retention: int) -> LedgerConfig:

@@ -38,7 +38,7 @@ from kvescrow.spec.vocabulary import (
     Tick,
     UserError,
 )
-from tests.reference.ledger.sharing import Cutter, Place, PostgresPlace, ValkeyPlace
+from tests.reference.ledger.sharing import Cutter, Place
 
 FAR = 10**12
 Opened = Callable[..., SharedLedger]
@@ -46,26 +46,6 @@ Opened = Callable[..., SharedLedger]
 
 def ask(request: str, amount: int = 10, tenant: str = "red", max_wait: int = 0) -> Reserve:
     return Reserve(Key(tenant, request), amount, "digest", FAR, max_wait=max_wait)
-
-
-@pytest.fixture(params=["postgres", "valkey"])
-def place(request: pytest.FixtureRequest, schema: str, keyring: Keyring) -> Place:
-    url = request.getfixturevalue(request.param).url
-    return PostgresPlace(url, schema, keyring) if request.param == "postgres" else ValkeyPlace(url, schema, keyring)
-
-
-@pytest.fixture
-def gateway(place: Place, config: LedgerConfig) -> Iterator[Opened]:
-    """Open one more gateway on the ledger under test; all are closed at the end."""
-    opened: list[SharedLedger] = []
-
-    def open_one(config: LedgerConfig = config, **options: object) -> SharedLedger:
-        opened.append(place.open(config, **options))
-        return opened[-1]
-
-    yield open_one
-    for ledger in opened:
-        ledger.close()
 
 
 @pytest.fixture

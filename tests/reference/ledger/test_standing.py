@@ -42,25 +42,6 @@ def ask(request: str, amount: int = 10, tenant: str = "red", max_wait: int = 0) 
     return Reserve(Key(tenant, request), amount, "digest", LONG_AFTER, max_wait=max_wait)
 
 
-@pytest.fixture(params=["postgres", "valkey"])
-def place(request: pytest.FixtureRequest, schema: str, keyring: Keyring) -> Place:
-    url = request.getfixturevalue(request.param).url
-    return PostgresPlace(url, schema, keyring) if request.param == "postgres" else ValkeyPlace(url, schema, keyring)
-
-
-@pytest.fixture
-def gateway(place: Place, config: LedgerConfig) -> Iterator[Opened]:
-    opened: list[SharedLedger] = []
-
-    def open_one(config: LedgerConfig = config, **options: object) -> SharedLedger:
-        opened.append(place.open(config, **options))
-        return opened[-1]
-
-    yield open_one
-    for ledger in opened:
-        ledger.close()
-
-
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> int:
     """Let a reckoned clock lag by an hour, however slow the machine is; return it in microseconds."""
