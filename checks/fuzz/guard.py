@@ -81,7 +81,9 @@ def _guard_of(protocol: Any) -> Callable[[Any], Any]:
         for name, guard in parts.items():
             try:
                 part = getattr(target, name)
-            except Exception as error:
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
                 raise _raised(name, error) from error
             setattr(self, name, guard(part))
 

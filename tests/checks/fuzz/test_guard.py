@@ -190,6 +190,20 @@ def test_an_exit_of_python_in_any_method_is_a_finding(kind: Kind, method: str) -
     assert len(result.findings) == 1
 
 
+@pytest.mark.parametrize("part", ["ledger", "pages"])
+def test_an_exit_of_python_where_a_part_is_asked_for_is_a_finding(part: str) -> None:
+    class Without:
+        def __init__(self, target: Any) -> None:
+            self._target = target
+
+        def __getattr__(self, name: str) -> Any:
+            return sys.exit(0) if name == part else getattr(self._target, name)
+
+    result = fuzz("mine", Subject(Kind.COMPOSED, lambda setup: Without(OPEN[Kind.COMPOSED](setup)), DECLARED), BRIEF)
+    assert result.verdict == FAILED
+    assert "raised SystemExit: 0" in result.failure
+
+
 def fail(right: Callable[..., Any]) -> Any:
     raise ZeroDivisionError("it is broken")
 
